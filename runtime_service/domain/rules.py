@@ -17,7 +17,7 @@ from runtime_service.domain.effects import Effects
 from runtime_service.domain.principals import Principal
 
 _ROLE = "role:"
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}(/[A-Za-z0-9_.-]{1,64})*")
+_NAME = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*")
 
 
 class RuleKind(enum.Enum):

@@ -1,0 +1,63 @@
+"""Values of the domain for tests: one of each by hand, and any of each for properties."""
+
+from datetime import UTC, datetime
+
+from hypothesis import strategies as st
+
+from runtime_service.domain.principals import Principal, PrincipalKind, Proof
+from runtime_service.domain.rules import (
+    ApprovalRule,
+    Decider,
+    Expression,
+    Level,
+    NothingAsked,
+    RuleKind,
+    RuleSetting,
+    Setting,
+    SettingInForce,
+)
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def person(account: str, **more: str) -> Principal:
+    """A person who signed in."""
+    return Principal(account, PrincipalKind.PERSON, **more)
+
+
+texts = st.text(max_size=12)
+numbers = st.integers(0, 2**64 - 1)
+times = st.datetimes(timezones=st.just(UTC))
+principals = st.builds(
+    Principal, id=texts, kind=st.sampled_from(PrincipalKind), display_name=texts, on_behalf_of=texts
+)
+proofs = st.builds(
+    Proof, issuer=texts, key_id=texts, token_sha256=texts, auth_time=st.none() | times, acr=texts
+)
+
+
+@st.composite
+def _rules(draw: st.DrawFn) -> ApprovalRule:
+    kind = draw(st.sampled_from(RuleKind))
+    some_names = st.lists(st.sampled_from(["refund", "answer/refund", "look", "answer"]), max_size=3)
+    return ApprovalRule(
+        kind=kind,
+        tools_alone=kind is RuleKind.CHANGES and draw(st.booleans()),
+        names=tuple(draw(some_names)) if kind is RuleKind.NAMES else (),
+        put_to=tuple(draw(st.lists(st.sampled_from(["ann", "ben", "role:supervises"]), max_size=2))),
+        approvals_needed=draw(st.integers(0, 4)),
+        not_the_giver=draw(st.booleans()),
+        expires_after_seconds=draw(st.sampled_from([0, 60, 3600])),
+    )
+
+
+rules = _rules()
+some_settings: st.SearchStrategy[Setting] = st.one_of(
+    st.builds(RuleSetting, rules),
+    st.builds(Expression, texts),
+    st.builds(Decider, texts),
+    st.just(NothingAsked()),
+)
+settings_in_force = st.builds(
+    SettingInForce, level=st.sampled_from(Level), setting=some_settings, only_adds=st.booleans()
+)
