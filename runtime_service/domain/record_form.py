@@ -108,7 +108,7 @@ def _part(hint: Any) -> _Part:
     if hint in _PLAIN:
         return _PLAIN[hint]
     if get_origin(hint) is tuple:
-        return _list_part(_part(get_args(hint)[0]))
+        return _list_part(get_args(hint)[0])
     if get_origin(hint) in (Union, types.UnionType):
         (inner,) = (each for each in get_args(hint) if each is not type(None))
         return _optional_words() if inner == Words else _optional_part(_part(inner))
@@ -148,8 +148,10 @@ def _optional_part(part: _Part) -> _Part:
     )
 
 
-def _list_part(part: _Part) -> _Part:
-    write, read, inner = part.write, part.read, part.gather
+def _list_part(hint: Any) -> _Part:
+    """Of texts or messages. Nothing in it is left out: a place in a list counts."""
+    part = _part(hint)
+    write, read, inner = _quoted if hint is str else part.write, part.read, part.gather
     assert write is not None
 
     def gather(value: tuple[Any, ...], path: str, found: _Found) -> None:

@@ -1,10 +1,14 @@
 """Values of the domain for tests: one of each by hand, and any of each for properties."""
 
+import enum
+import types
 from datetime import UTC, datetime
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from runtime_service.domain.principals import Principal, PrincipalKind, Proof
+from runtime_service.domain.journal import KINDS
+from runtime_service.domain.principals import Principal, PrincipalKind
 from runtime_service.domain.rules import (
     ApprovalRule,
     Decider,
@@ -28,12 +32,6 @@ def person(account: str, **more: str) -> Principal:
 texts = st.text(max_size=12)
 numbers = st.integers(0, 2**64 - 1)
 times = st.datetimes(timezones=st.just(UTC))
-principals = st.builds(
-    Principal, id=texts, kind=st.sampled_from(PrincipalKind), display_name=texts, on_behalf_of=texts
-)
-proofs = st.builds(
-    Proof, issuer=texts, key_id=texts, token_sha256=texts, auth_time=st.none() | times, acr=texts
-)
 
 
 @st.composite
@@ -61,3 +59,30 @@ some_settings: st.SearchStrategy[Setting] = st.one_of(
 settings_in_force = st.builds(
     SettingInForce, level=st.sampled_from(Level), setting=some_settings, only_adds=st.booleans()
 )
+
+
+def _any_of(hint: Any) -> st.SearchStrategy[Any]:
+    """Any value of a field, by its type."""
+    if hint in _BY_TYPE:
+        return _BY_TYPE[hint]
+    if get_origin(hint) is tuple:
+        return st.lists(_any_of(get_args(hint)[0]), max_size=3).map(tuple)
+    if get_origin(hint) in (Union, types.UnionType):
+        return st.one_of(*map(_any_of, get_args(hint)))
+    if issubclass(hint, enum.Enum):
+        return st.sampled_from(hint)
+    return st.builds(hint, **{name: _any_of(field) for name, field in get_type_hints(hint).items()})
+
+
+_BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
+    str: texts,
+    int: numbers,
+    bool: st.booleans(),
+    datetime: times,
+    type(None): st.none(),
+    ApprovalRule: rules,
+    SettingInForce: settings_in_force,
+}
+
+# One strategy for each kind of record.
+whats = {kind: _any_of(cls) for kind, cls in KINDS.items()}
