@@ -58,6 +58,8 @@ def _said(error: ValidationError) -> Iterator[Problem]:
             name = str(kind.error.instance)
             for _, sentence in _said(kind.error):
                 yield _path([*error.instance_path, name]), f"has a name that is not allowed: it {sentence}"
+        case ValidationErrorKind.Referencing():
+            yield path, f"has a reference that cannot be followed: {kind.error}"
         case ValidationErrorKind.Not():
             yield path, "has a form that is excluded."
         case _:

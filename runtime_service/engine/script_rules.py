@@ -170,6 +170,8 @@ def _sentence(error: Any) -> str:
             return "is no field that a script has."
         case "missing":
             return "is missing."
+        case "string_type":
+            return "is no text. A number, and a word like `yes`, wants quotes."
         case _:
             return f"{error['msg'].replace('Input should', 'should')}."
 
