@@ -53,7 +53,7 @@ def _said(error: ValidationError) -> Iterator[Problem]:
         case ValidationErrorKind.FalseSchema():
             yield path, "must not be there."
         case ValidationErrorKind.Pattern():
-            yield path, f"must match the pattern {kind.pattern}"
+            yield path, f"must match the pattern `{kind.pattern}`."
         case ValidationErrorKind.PropertyNames():
             name = str(kind.error.instance)
             for _, sentence in _said(kind.error):

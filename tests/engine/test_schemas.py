@@ -287,7 +287,7 @@ def test_patterns_take_linear_time() -> None:
     schema = an_object(x={"pattern": "^(a+)+$"})
     begun = time.monotonic()
 
-    assert problems(schema, {"x": "a" * 250_000 + "!"}) == [("x", "must match the pattern ^(a+)+$")]
+    assert problems(schema, {"x": "a" * 250_000 + "!"}) == [("x", "must match the pattern `^(a+)+$`.")]
     assert time.monotonic() - begun < 5
 
 
