@@ -14,13 +14,15 @@ Invariants: every error has a reason of `STATUS_OF` and its one status code; the
 is not a `Problem` never leaves the process; what is sent fits into the metadata of one answer.
 """
 
+from __future__ import annotations
+
 import asyncio
 import inspect
 import secrets
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 import grpc
 import structlog
@@ -230,9 +232,10 @@ def _cut(text: str, most_bytes: int) -> str:
     return raw.decode() if len(raw) <= most_bytes else raw[: most_bytes - 3].decode("utf-8", "ignore") + "…"
 
 
-Handler = grpc.RpcMethodHandler[Any, Any]
-Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]
-Context = grpc.aio.ServicerContext[Any, Any]
+# Quoted: these are generic in their stubs alone.
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Continuation: TypeAlias = "Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]"
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class ErrorsInterceptor(grpc.aio.ServerInterceptor):

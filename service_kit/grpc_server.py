@@ -10,6 +10,8 @@ SO_REUSEPORT, by which a second server would take half of the calls in silence);
 grace, however many streams are open.
 """
 
+from __future__ import annotations
+
 import ipaddress
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

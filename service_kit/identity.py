@@ -8,6 +8,8 @@ one that another issuer gave to a client that no person sits at (settled 3, 44).
 health and reflection (settled 29).
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import re

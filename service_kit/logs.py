@@ -13,11 +13,30 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 # Left out of every event, at any depth.
 WORDS = frozenset(
-    """
-    access_token answer answer_json authorization because content cookie edited_input_json error_text guidance
-    input input_json instructions message messages metadata output output_json parameters password private_key
-    prompt reason reply result right secret signing_key system text token why words wrong
-    """.split()
+    (
+        *(
+            "access_token",
+            "authorization",
+            "cookie",
+            "password",
+            "private_key",
+            "secret",
+            "signing_key",
+            "token",
+        ),
+        *(
+            "input",
+            "input_json",
+            "edited_input_json",
+            "output",
+            "output_json",
+            "result",
+            "reply",
+            "error_text",
+        ),
+        *("answer", "answer_json", "message", "messages", "prompt", "system", "text", "content", "words"),
+        *("reason", "why", "wrong", "right", "because", "guidance", "instructions", "metadata", "parameters"),
+    )
 )
 
 # At INFO these tell every statement, with its values.
