@@ -1,0 +1,89 @@
+"""The same request again is the same call: what came of each `request_id`.
+
+The row is written in the transaction that does what was asked, and read in it first. It belongs to a
+tenant, an account and an rpc, so that nobody meets another's ids. It keeps a digest of the request and the
+key of what came of it, never its words.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from sqlalchemy import Column, MetaData, String, Table, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service_kit.database import UtcDateTime
+from service_kit.errors import InvalidField, RequestIdReused
+
+MOST_ID_BYTES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class RequestKey:
+    """Whose request it is."""
+
+    tenant: str
+    account: str
+    rpc: str
+    request_id: str
+
+
+def requests_table(metadata: MetaData) -> Table:
+    """Add the table of requests to a service's tables."""
+    return Table(
+        "requests",
+        metadata,
+        Column("tenant", String, primary_key=True),
+        Column("account", String, primary_key=True),
+        Column("rpc", String, primary_key=True),
+        Column("request_id", String, primary_key=True),
+        Column("digest", String, nullable=False),
+        Column("response_key", String, nullable=False),
+        Column("time", UtcDateTime, nullable=False),
+    )
+
+
+async def find_request(connection: AsyncConnection, table: Table, key: RequestKey, digest: str) -> str | None:
+    """Tell the key of what came of this request before; None if it is new.
+
+    Raises `RequestIdReused` where the id was used with another request.
+    """
+    same = [table.c[column] == value for column, value in asdict(key).items()]
+    row = (await connection.execute(select(table.c.digest, table.c.response_key).where(*same))).first()
+    if row is None:
+        return None
+    if row.digest != digest:
+        raise RequestIdReused
+    return str(row.response_key)
+
+
+async def record_request(
+    connection: AsyncConnection, table: Table, key: RequestKey, digest: str, response_key: str, time: datetime
+) -> None:
+    """Write down what came of a new request, in the transaction that did it."""
+    row = {**asdict(key), "digest": digest, "response_key": response_key, "time": time}
+    await connection.execute(insert(table), row)
+
+
+def request_digest(message: Message) -> str:
+    """Make the digest, in hex, of what is asked, whatever its `request_id`.
+
+    Over canonical JSON: the bytes of a message are not canonical.
+    """
+    asked = type(message)()
+    asked.CopyFrom(message)
+    asked.ClearField("request_id")
+    fields = MessageToDict(asked, preserving_proto_field_name=True)
+    return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def check_request_id(text: str) -> str:
+    """Pass on any text without NUL of at most 256 bytes (settled 16). Raises `InvalidField`."""
+    if "\0" in text:
+        raise InvalidField([("request_id", "must not contain NUL")])
+    if len(text.encode()) > MOST_ID_BYTES:
+        raise InvalidField([("request_id", f"must be at most {MOST_ID_BYTES} bytes")])
+    return text
