@@ -85,7 +85,7 @@ class RuntimeProcess:
             await started.stop()
             raise
         if process.returncode is not None:
-            raise StartError(f"The runtime ended: {_last_line(log, logged_before)} Its log is {log}.")
+            raise StartError(f"The runtime ended: {_last_line(log, logged_before)}. Its log is {log}.")
         return started
 
     async def ended(self) -> int:
@@ -153,4 +153,4 @@ def _last_line(log: Path, since: int) -> str:
         file.seek(since)
         lines = file.read().decode(errors="replace").split("\n")
     said = [line.strip() for line in lines if line.strip()]
-    return said[-1][:500] if said else "it said nothing"
+    return said[-1][:500].rstrip(".") if said else "it said nothing"

@@ -2,7 +2,7 @@
 
 What could hide something is shown by its number, `\\u{202e}`: control and format characters (bidi overrides,
 zero-width letters), surrogates, odd spaces, and letters that look like those of the script beside them. Long
-runs of spaces are counted, and all of it is bounded. It is for eyes alone: what runs stays as it was written.
+runs of blanks are counted, and all of it is bounded. It is for eyes alone: what runs stays as it was written.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 LOOK_ALIKE_SCRIPTS = ("CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "FULLWIDTH", "MATHEMATICAL")
 
 _WORD = re.compile(r"\w+")
-_SPACES = re.compile(r" {9,}")
+_RUN = re.compile(r"([ \n\t])\1{8,}")
 
 
 def shown(text: str, most: int = MOST_CHARACTERS, *, lines: bool = False) -> str:
-    """Return `text` as a person may see it: about `most` characters of it. With `lines` it keeps its lines."""
+    """Return `text` as a person may see it: `most` characters of it. With `lines` it keeps its lines."""
+    # First, so that a thousand spaces push nothing out of sight.
+    text = _RUN.sub(lambda run: f"{_by_number(run[1])}×{len(run[0])}", text)
     left_out = max(0, len(text) - most)
     text = text[:most]
-    text = _SPACES.sub(lambda run: f"\\u{{20}}×{len(run[0])}", text)
     text = _WORD.sub(lambda word: _unmixed(word[0]), text)
     text = "".join(_character(character, lines) for character in text)
     return f"{text}… ({left_out:,} characters more)" if left_out else text
 
 
 def shown_json(input_json: str, most: int = MOST_CHARACTERS) -> str:
-    """Return a JSON object as `name: value` lines: texts by their characters, numbers as they were written."""
+    """Return a JSON object as `name: value` lines: texts by their characters, numbers as written."""
     try:
         value = json.loads(input_json, parse_int=_Literal, parse_float=_Literal, parse_constant=_Literal)
     except (ValueError, RecursionError):

@@ -36,7 +36,8 @@ class TokenError(ValueError):
 def signing_key(data_dir: Path) -> Ed25519PrivateKey:
     """Load the data folder's key, or make folder and key.
 
-    Of several processes that make it at once all get the first one's. Raises TokenError where the file is not an Ed25519 key, OSError where it cannot be read or made.
+    Of several processes that make it at once all get the first one's. Raises TokenError where the file is
+    not an Ed25519 key, OSError where it cannot be read or made.
     """
     path = data_dir / KEY_FILE
     if not path.exists():

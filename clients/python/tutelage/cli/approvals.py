@@ -26,9 +26,12 @@ from tutelage.runtime.v1.approvals_pb2 import (
     ListApprovalsRequest,
     WatchApprovalsResponse,
 )
-from tutelage.shown import shown, shown_json
+from tutelage.shown import MOST_CHARACTERS, shown, shown_json
 
 app = typer.Typer(no_args_is_help=True, help="See what waits for a person, and answer it.")
+
+# More of it than in a list, so that hardly anybody says yes to what they have not seen.
+MOST_TO_APPROVE = 20_000
 
 ApprovalId = Annotated[str, typer.Argument(metavar="ID", help="The approval.")]
 
@@ -109,7 +112,7 @@ async def _approve(approval_id: str, yes: bool, pinned: str, data_dir: Path) -> 
     async with reach(data_dir) as runtime:
         found = await runtime.approvals.GetApproval(GetApprovalRequest(approval_id=approval_id))
         approval = found.approval
-        _print(approval)
+        _print(approval, MOST_TO_APPROVE)
         if pinned and pinned != approval.fingerprint:
             raise CommandError("This is not what you saw: its fingerprint is another. Nothing was decided.")
         if not yes:
@@ -146,7 +149,7 @@ async def _decide(runtime: Tutelage, request: DecideApprovalRequest) -> None:
     _print_short((await runtime.approvals.DecideApproval(request)).approval)
 
 
-def _print(approval: Approval) -> None:
+def _print(approval: Approval, most: int = MOST_CHARACTERS) -> None:
     """Print all that a yes covers, escaped."""
     console = Console(highlight=False)
     console.print(Text(f"{shown(approval.tool)}  {shown(approval.id)}", style="bold"), soft_wrap=True)
@@ -165,7 +168,7 @@ def _print(approval: Approval) -> None:
         if value:
             console.print(Text(f"  {name:<12}{value}"), soft_wrap=True)
     console.print(Text("  input"), soft_wrap=True)
-    for line in shown_json(approval.input_json).split("\n"):
+    for line in shown_json(approval.input_json, most).split("\n"):
         console.print(Text(f"    {line}"), soft_wrap=True)
 
 
