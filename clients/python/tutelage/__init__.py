@@ -1,0 +1,49 @@
+"""Tutelage for Python: connect to a runtime, and offer it tools.
+
+The names here are loaded when they are first used: the services import the stubs below this package, and
+nothing else of it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tutelage.client import Tutelage, connect
+    from tutelage.errors import TutelageError
+    from tutelage.host import ToolHost
+    from tutelage.tools import CHANGES, READS, Call, Tool, current_call, tool
+
+_HOMES = {
+    "Tutelage": "client",
+    "connect": "client",
+    "TutelageError": "errors",
+    "ToolHost": "host",
+    "CHANGES": "tools",
+    "READS": "tools",
+    "Call": "tools",
+    "Tool": "tools",
+    "current_call": "tools",
+    "tool": "tools",
+}
+
+__all__ = [
+    "CHANGES",
+    "READS",
+    "Call",
+    "Tool",
+    "ToolHost",
+    "Tutelage",
+    "TutelageError",
+    "connect",
+    "current_call",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)
