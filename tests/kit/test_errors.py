@@ -15,7 +15,14 @@ import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 from google.rpc import error_details_pb2
 from tutelage.common.v1 import errors_pb2
-from tutelage.runtime.v1 import tools_pb2, tools_pb2_grpc, turns_pb2, turns_pb2_grpc
+from tutelage.runtime.v1 import (
+    approvals_pb2,
+    approvals_pb2_grpc,
+    tools_pb2,
+    tools_pb2_grpc,
+    turns_pb2,
+    turns_pb2_grpc,
+)
 
 from service_kit import errors
 from service_kit.errors import STATUS_OF, InvalidField, NoSuchThing, Problem, QuotaExceeded, status_of
@@ -43,6 +50,15 @@ class Turns(turns_pb2_grpc.TurnServiceServicer):
             if self.problem:
                 raise self.problem
             await asyncio.Event().wait()
+        finally:
+            self.cleaned_up.set()
+
+    async def StreamAgent(self, request: Any, context: Any) -> AsyncIterator[turns_pb2.StreamAgentResponse]:
+        """Send more than anybody reads, so that it is always in the middle of sending."""
+        try:
+            while True:
+                text = turns_pb2.TextDelta(text="x" * 1_000_000)
+                yield turns_pb2.StreamAgentResponse(event=turns_pb2.TurnEvent(text=text))
         finally:
             self.cleaned_up.set()
 
@@ -189,15 +205,19 @@ async def test_an_answer_that_cannot_be_written_is_a_defect(serving: Serving, si
 
 
 async def test_what_a_servicer_does_not_do_is_not_in_this_release(serving: Serving, sign_in: SignIn) -> None:
-    async with serving(added(turns_with())) as served:
-        call = served.turns.StartTurn(turns_pb2.StartTurnRequest(), metadata=bearer(sign_in()))
-        unary = await refusal(call)
+    nothing = approvals_pb2_grpc.ApprovalServiceServicer()  # type: ignore[abstract]
+    services: list[Service] = [(approvals_pb2_grpc.add_ApprovalServiceServicer_to_server, nothing)]
+    async with serving(services) as served:
+        stub = approvals_pb2_grpc.ApprovalServiceStub(served.channel)
+        unary = await refusal(
+            stub.GetApproval(approvals_pb2.GetApprovalRequest(), metadata=bearer(sign_in()))
+        )
         stream = await refusal(
-            served.turns.StreamAgent(turns_pb2.StreamAgentRequest(), metadata=bearer(sign_in()))
+            stub.WatchApprovals(approvals_pb2.WatchApprovalsRequest(), metadata=bearer(sign_in()))
         )
 
     assert (unary.code, unary.reason) == (grpc.StatusCode.UNIMPLEMENTED, "NOT_IN_THIS_RELEASE")
-    assert stream.reason == "NOT_IN_THIS_RELEASE"
+    assert (stream.code, stream.reason) == (grpc.StatusCode.UNIMPLEMENTED, "NOT_IN_THIS_RELEASE")
 
 
 async def test_a_request_over_4_mib_is_refused_by_reason(serving: Serving, sign_in: SignIn) -> None:
@@ -244,6 +264,17 @@ async def test_a_stream_whose_client_went_cleans_up(serving: Serving, sign_in: S
     turns = turns_with()
     async with serving(added(turns)) as served:
         call = served.turns.WatchTurn(turns_pb2.WatchTurnRequest(), metadata=bearer(sign_in()))
+        await call.read()
+        call.cancel()
+        await asyncio.wait_for(turns.cleaned_up.wait(), 10)
+
+
+async def test_a_stream_whose_client_went_while_it_was_sending_cleans_up(
+    serving: Serving, sign_in: SignIn
+) -> None:
+    turns = turns_with()
+    async with serving(added(turns)) as served:
+        call = served.turns.StreamAgent(turns_pb2.StreamAgentRequest(), metadata=bearer(sign_in()))
         await call.read()
         call.cancel()
         await asyncio.wait_for(turns.cleaned_up.wait(), 10)
