@@ -1,10 +1,11 @@
 """A call that a person is asked about, and what an answer does to it.
 
-    PENDING ── yes, the last that is needed ──► APPROVED ──┐
-       │ ──── an answer in its stead ─────────► ANSWERED ──┤
-       │ ──── a no, at once ──────────────────► DENIED     ├─ the instructions changed ► SUPERSEDED
-       │ ──── nobody in time ─────────────────► EXPIRED    │
-       └──── the turn ended or went on ───────► WITHDRAWN ◄┘ (a yes that was never used)
+    PENDING                       ► APPROVED    the last yes that is needed
+                                  ► ANSWERED    an answer in its stead
+                                  ► DENIED      a no, at once
+                                  ► EXPIRED     nobody in time
+    PENDING, APPROVED, ANSWERED   ► SUPERSEDED  the instructions changed before the call started
+                                  ► WITHDRAWN   the turn ended, or went on without it
 
 - Only a person to whom it was put answers, and says yes only to what they saw (R3.4).
 - Nothing unset or unknown is a yes.

@@ -255,6 +255,8 @@ def test_the_same_answer_again_is_the_same_answer() -> None:
         again = _answer(now_stands, "ann", YES, edited_input_json="{}", now=later)
         assert again == now_stands
     with pytest.raises(AlreadyDecided):
+        _answer(approved, "ann", YES, edited_input_json="{}", seen="f2")
+    with pytest.raises(AlreadyDecided):
         _answer(approved, "ann", YES, edited_input_json='{"order":9}')
     with pytest.raises(AlreadyDecided):
         _answer(approved, "ann", NO)

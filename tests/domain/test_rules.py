@@ -143,6 +143,12 @@ def test_where_several_ask_the_strictest_of_each_holds() -> None:
     assert above.asked_by == "all (conversation)"
 
 
+def test_no_number_of_approvals_is_one() -> None:
+    """D5: what is saved says how many."""
+    ruling = rule_on([_set(Level.AGENT, replace(CHANGES, approvals_needed=0))], REFUND)
+    assert ruling.rule == CHANGES
+
+
 def test_a_caller_cannot_take_a_question_away_from_those_whom_others_name() -> None:
     """R2.2: no caller loosens what others set, not by `put_to` either."""
     mine = _set(Level.TURN, replace(ALL, put_to=("me",)), only_adds=True)
