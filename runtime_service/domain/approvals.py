@@ -115,6 +115,12 @@ class Approval:
     tenant: str = ""
     asking_turn_id: str = ""
     task_id: str = ""
+    # Settled, and not yet copied into the journal by the turn's writer (R5.1).
+    to_copy: bool = False
+    # A call was started on this yes.
+    used: bool = False
+    # Its call has its result, or it was asked anew.
+    closed: bool = False
 
 
 def decide(

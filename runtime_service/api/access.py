@@ -1,0 +1,134 @@
+"""Who may call what: the rows of `runtime.md` R10 as one table, and what follows from whose a thing is.
+
+The kind of caller is checked before any role. An RPC that is not in the table is refused to everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from runtime_service.domain.lookups import Viewer
+from runtime_service.domain.principals import Principal, PrincipalKind, Proof
+from runtime_service.domain.problems import NotAdmitted, PersonRequired
+from runtime_service.domain.turns import Turn
+from service_kit.identity import Caller, current_caller
+
+PERSONS_ROLES = ("uses", "supervises", "audits", "teaches", "privacy", "builds")
+SEES_ALL = frozenset({"supervises", "audits", "teaches"})
+
+
+@dataclass(frozen=True, slots=True)
+class Admits:
+    """Who may call: one of these roles (none: anybody signed in), of this kind alone."""
+
+    roles: tuple[str, ...] = ()
+    kind: str = ""
+
+
+ANYBODY = Admits()
+WHO_READS = Admits(PERSONS_ROLES)
+WHO_USES = Admits(("uses", "supervises"))
+A_PERSON = Admits(kind="PERSON")
+A_HOST = Admits(("hosts",), kind="SERVICE")
+A_PROGRAM = Admits(("programs",), kind="SERVICE")
+
+TABLE: Mapping[str, Mapping[str, Admits]] = {
+    "AgentService": {"PutAgent": Admits(("builds",)), "GetAgent": WHO_READS, "ListAgents": WHO_READS},
+    "ConversationService": {
+        "OpenConversation": WHO_USES,
+        "GetConversation": ANYBODY,
+        "ListConversations": ANYBODY,
+        "SetConversationApproval": ANYBODY,
+        "EraseConversation": Admits(("privacy",)),
+    },
+    "TurnService": {
+        "StartTurn": WHO_USES,
+        "CallAgent": WHO_USES,
+        "StreamAgent": WHO_USES,
+        "GetTurn": ANYBODY,
+        "ListTurns": ANYBODY,
+        "WatchTurn": ANYBODY,
+        "ListRecords": ANYBODY,
+        "ResumeTurn": ANYBODY,
+        "AbandonTurn": ANYBODY,
+    },
+    "ApprovalService": {
+        "GetApproval": ANYBODY,
+        "ListApprovals": ANYBODY,
+        "WatchApprovals": ANYBODY,
+        "DecideApproval": A_PERSON,
+        "DecideTurn": A_PERSON,
+    },
+    "GrantService": {"GiveGrant": Admits(("uses",), "PERSON"), "ListGrants": ANYBODY, "RevokeGrant": ANYBODY},
+    "ToolHostService": {"Serve": A_HOST, "ReportResults": A_HOST, "ListTools": WHO_READS},
+    "ProgramService": {
+        name: A_PROGRAM
+        for name in (
+            "WatchReadyTurns", "OpenTurn", "KeepTurn", "AskModel", "BeginModelRequest", "FinishModelRequest",
+            "BeginTool", "FinishTool", "AskAgent", "CloseTurn",
+        )
+    },
+}  # fmt: skip
+
+
+def admit(caller: Caller, service: str, method: str) -> None:
+    """Let a caller through to an RPC. Raises `PersonRequired`, `NotAdmitted`."""
+    admits = TABLE.get(service, {}).get(method)
+    if admits is None:
+        raise NotAdmitted(f"call {method}")
+    if admits.kind == "PERSON" and not caller.is_person():
+        raise PersonRequired("decide this")
+    if admits.kind and caller.kind != admits.kind:
+        raise NotAdmitted(f"call {method}: it is for programs", admits.roles)
+    if admits.roles and caller.roles.isdisjoint(admits.roles):
+        raise NotAdmitted(f"call {method}", admits.roles)
+
+
+class AdmissionInterceptor(grpc.aio.ServerInterceptor):
+    """Holds every call of this service against the table. Stands inside `IdentityInterceptor`."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        handler = await continuation(handler_call_details)
+        _, service, method = handler_call_details.method.split("/")
+        if handler is not None and service.startswith("tutelage."):
+            admit(current_caller(), service.rpartition(".")[2], method)
+        return handler
+
+
+def principal(caller: Caller) -> Principal:
+    """Return the caller as it is recorded."""
+    return Principal(caller.id, PrincipalKind[caller.kind], caller.display_name, caller.on_behalf_of)
+
+
+def proof(caller: Caller) -> Proof:
+    """Return how the caller was proven."""
+    return Proof(caller.issuer, caller.key_id, caller.token_sha256, caller.auth_time, caller.acr)
+
+
+def viewer(caller: Caller) -> Viewer:
+    """Return whose eyes a query looks through."""
+    return Viewer(caller.tenant, caller.id, caller.roles, not caller.roles.isdisjoint(SEES_ALL))
+
+
+def supervises(caller: Caller) -> bool:
+    """Whether the caller supervises agents."""
+    return "supervises" in caller.roles
+
+
+def may_work_for(caller: Caller, work_for: str) -> bool:
+    """Whether the caller may give work for this person: themselves, whom they act for, or anybody if they supervise."""
+    return work_for in (caller.id, caller.on_behalf_of) or supervises(caller)
+
+
+def admit_to_stop(caller: Caller, turn: Turn) -> None:
+    """Let through who may resume or abandon a turn: for whom it is, who gave it, who supervises."""
+    if caller.id not in (turn.work_for.id, turn.given_by.id) and not supervises(caller):
+        raise NotAdmitted("stop or resume this turn", ("supervises",))

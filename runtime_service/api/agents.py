@@ -1,0 +1,60 @@
+"""`AgentService`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tutelage.runtime.v1 import agents_pb2, agents_pb2_grpc
+
+from runtime_service.api import from_proto, to_proto
+from runtime_service.api.checks import Fields
+from runtime_service.api.lookups import Registry
+from runtime_service.domain.agents import AgentSpec, HostedLoop
+from runtime_service.domain.problems import InvalidFields, NoSuchThing
+from runtime_service.engine.models import Models
+from service_kit.identity import current_caller
+from service_kit.paging import PageCodec, page_size
+
+
+class AgentService(agents_pb2_grpc.AgentServiceServicer):
+    """The agents that turns run."""
+
+    def __init__(self, registry: Registry, models: Models) -> None:
+        self._registry = registry
+        self._models = models
+
+    async def PutAgent(
+        self, request: agents_pb2.PutAgentRequest, context: Any
+    ) -> agents_pb2.PutAgentResponse:
+        """Register an agent. Repeated, it registers the same version, so a `request_id` has nothing to add."""
+        fields = Fields()
+        spec = from_proto.agent_spec(request.spec, fields)
+        fields.request_id(request.request_id)
+        self._check_model(spec, fields)
+        fields.done()
+        agent = await self._registry.put_agent(current_caller().tenant, spec)
+        return agents_pb2.PutAgentResponse(agent=to_proto.agent(agent))
+
+    async def GetAgent(
+        self, request: agents_pb2.GetAgentRequest, context: Any
+    ) -> agents_pb2.GetAgentResponse:
+        agent = await self._registry.agent(current_caller().tenant, request.name, request.version)
+        if agent is None:
+            raise NoSuchThing("agent", request.name)
+        return agents_pb2.GetAgentResponse(agent=to_proto.agent(agent))
+
+    async def ListAgents(
+        self, request: agents_pb2.ListAgentsRequest, context: Any
+    ) -> agents_pb2.ListAgentsResponse:
+        most = page_size(request.page_size)
+        after = PageCodec.decode("agents", request.page_token)
+        found = await self._registry.agents(current_caller().tenant, str(after or ""), most)
+        agents = to_proto.within([to_proto.agent(agent) for agent in found], to_proto.MOST_LIST_BYTES)
+        more = len(agents) < len(found) or len(found) == most
+        token = PageCodec.encode("agents", agents[-1].spec.name) if agents and more else ""
+        return agents_pb2.ListAgentsResponse(agents=agents, next_page_token=token)
+
+    def _check_model(self, spec: AgentSpec, fields: Fields) -> None:
+        if not fields.wrong and isinstance(spec.runs, HostedLoop):
+            if wrong := self._models.check(spec.runs.model):
+                raise InvalidFields([("spec.hosted.model", wrong)])

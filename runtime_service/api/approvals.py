@@ -1,0 +1,164 @@
+"""`ApprovalService`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from tutelage.runtime.v1 import approvals_pb2 as pb
+from tutelage.runtime.v1 import approvals_pb2_grpc
+
+from runtime_service.api import access, from_proto, to_proto
+from runtime_service.api.checks import MOST_INPUT_BYTES, MOST_REASON_BYTES, MOST_TEXT_BYTES, Fields
+from runtime_service.api.lookups import Lookups
+from runtime_service.api.requests import repeatable
+from runtime_service.api.watching import ApprovalWatch
+from runtime_service.domain.approvals import Answer, Approval, ApprovalState, Decision
+from runtime_service.domain.lookups import ApprovalsWanted
+from runtime_service.domain.problems import InvalidFields, NoSuchThing
+from runtime_service.domain.turns import TurnId
+from runtime_service.engine import schemas
+from runtime_service.engine.committer import Committer
+from runtime_service.engine.units.approvals import DecideApproval, DecideTurn
+from service_kit.feeds import Bell, CursorCodec
+from service_kit.identity import current_caller
+from service_kit.paging import PageCodec, page_size
+from service_kit.streams import Streams
+
+
+class ApprovalService(approvals_pb2_grpc.ApprovalServiceServicer):
+    """What waits for a person, and the person's answer."""
+
+    def __init__(
+        self, lookups: Lookups, committer: Committer, streams: Streams, bell: Bell, cursors: CursorCodec
+    ) -> None:
+        self._lookups = lookups
+        self._committer = committer
+        self._streams = streams
+        self._bell = bell
+        self._cursors = cursors
+
+    async def GetApproval(self, request: pb.GetApprovalRequest, context: Any) -> pb.GetApprovalResponse:
+        return pb.GetApprovalResponse(approval=to_proto.approval(await self._seen(request.approval_id)))
+
+    async def ListApprovals(
+        self, request: pb.ListApprovalsRequest, context: Any
+    ) -> pb.ListApprovalsResponse:
+        most = page_size(request.page_size)
+        wanted = _wanted(request.filter)
+        key = f"approvals\0{wanted}"
+        after = PageCodec.decode(key, request.page_token)
+        viewer = access.viewer(current_caller())
+        found = await self._lookups.approvals(viewer, wanted, None if after is None else int(after), most)
+        shown = to_proto.within([to_proto.approval(one) for one in found], to_proto.MOST_LIST_BYTES)
+        more = len(shown) < len(found) or len(found) == most
+        token = PageCodec.encode(key, found[len(shown) - 1].seq) if shown and more else ""
+        return pb.ListApprovalsResponse(approvals=shown, next_page_token=token)
+
+    async def WatchApprovals(
+        self, request: pb.WatchApprovalsRequest, context: Any
+    ) -> AsyncIterator[pb.WatchApprovalsResponse]:
+        caller = current_caller()
+        wanted = _wanted(request.filter)
+        if wanted.states:
+            raise InvalidFields([("filter.states", "A watch tells of every change; this is for lists alone.")])
+        watch = ApprovalWatch(self._lookups, access.viewer(caller), wanted, self._cursors, request.cursor)
+        async for event in watch.events(self._streams, self._bell, caller.expires_at):
+            yield event
+
+    async def DecideApproval(
+        self, request: pb.DecideApprovalRequest, context: Any
+    ) -> pb.DecideApprovalResponse:
+        caller = current_caller()
+        fields = Fields()
+        fields.request_id(request.request_id)
+        fields.needed("approval_id", request.approval_id)
+        fields.text("reason", request.reason, MOST_REASON_BYTES)
+        fields.text("edited_input_json", request.edited_input_json, MOST_INPUT_BYTES)
+        fields.text("answer_json", request.answer_json, MOST_TEXT_BYTES)
+        fields.done()
+        approval = await self._seen(request.approval_id)
+        _check_edit(approval, request.edited_input_json)
+        answer = Answer(
+            decision=from_proto.by_name(Decision, pb.Decision, request.decision),
+            by=access.principal(caller),
+            reason=request.reason,
+            edited_input_json=request.edited_input_json,
+            answer_json=request.answer_json,
+            proof=access.proof(caller),
+        )
+        decided = await self._committer.commit(
+            DecideApproval(
+                approval.id,
+                caller.tenant,
+                answer,
+                request.fingerprint,
+                caller.roles,
+                repeatable(caller, "DecideApproval", request),
+            )
+        )
+        return pb.DecideApprovalResponse(approval=to_proto.approval(decided))
+
+    async def DecideTurn(self, request: pb.DecideTurnRequest, context: Any) -> pb.DecideTurnResponse:
+        caller = current_caller()
+        decision = from_proto.by_name(Decision, pb.Decision, request.decision)
+        fields = Fields()
+        fields.request_id(request.request_id)
+        fields.text("reason", request.reason, MOST_REASON_BYTES)
+        if decision not in (Decision.APPROVE, Decision.DENY):
+            fields.refuse("decision", "Say yes or no.")
+        if decision is Decision.APPROVE and not request.fingerprints:
+            fields.refuse("fingerprints", "Send the fingerprints that the person saw: exactly those that wait.")
+        fields.done()
+        viewer = access.viewer(caller)
+        turn = await self._lookups.turn(viewer, request.turn_id)
+        if turn is None:
+            raise NoSuchThing("turn", request.turn_id)
+        answer = Answer(
+            decision=decision, by=access.principal(caller), reason=request.reason, proof=access.proof(caller)
+        )
+        decided = await self._committer.commit(
+            DecideTurn(
+                TurnId(turn.id),
+                answer,
+                frozenset(request.fingerprints),
+                caller.roles,
+                repeatable(caller, "DecideTurn", request),
+            )
+        )
+        found = await self._lookups.approvals_by_id(viewer, decided)
+        shown = sorted(found, key=lambda one: one.seq)
+        return pb.DecideTurnResponse(approvals=[to_proto.approval(one) for one in shown])
+
+    async def _seen(self, approval_id: str) -> Approval:
+        found = await self._lookups.approval(access.viewer(current_caller()), approval_id)
+        if found is None:
+            raise NoSuchThing("approval", approval_id)
+        return found
+
+
+def _wanted(message: pb.ApprovalFilter) -> ApprovalsWanted:
+    unknown = [one for one in message.states if one == 0 or one not in pb.ApprovalState.values()]
+    if unknown:
+        raise InvalidFields([("filter.states", "These are not all states of an approval.")])
+    return ApprovalsWanted(
+        states=tuple(from_proto.by_name(ApprovalState, pb.ApprovalState, one) for one in message.states),
+        agent=message.agent,
+        conversation_id=message.conversation_id,
+        turn_id=message.turn_id,
+        tool=message.tool,
+        put_to_me=message.put_to_me,
+    )
+
+
+def _check_edit(approval: Approval, edited_input_json: str) -> None:
+    """Refuse an edited input that does not fit the tool's schema: it would never have been asked about (R3.7)."""
+    if not edited_input_json:
+        return
+    fields = Fields()
+    value = fields.json("edited_input_json", edited_input_json)
+    if not fields.wrong:
+        for path, sentence in schemas.problems(approval.schema_json, value):
+            where = f"edited_input_json.{path}" if path else "edited_input_json"
+            fields.refuse(where, sentence)
+    fields.done()

@@ -1,0 +1,270 @@
+"""`TurnService`."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+from tutelage.runtime.v1 import turns_pb2 as pb
+from tutelage.runtime.v1 import turns_pb2_grpc
+
+from runtime_service.api import access, from_proto, to_proto
+from runtime_service.api.checks import MOST_REASON_BYTES, Fields
+from runtime_service.api.lookups import Lookups, Registry
+from runtime_service.api.requests import repeatable
+from runtime_service.api.watching import TurnWatch
+from runtime_service.domain.agents import AgentSpec, Skill
+from runtime_service.domain.calls import Resolution, Resolve
+from runtime_service.domain.hosts import CallId
+from runtime_service.domain.lookups import TurnsWanted
+from runtime_service.domain.principals import Principal, PrincipalKind
+from runtime_service.domain.problems import InputDoesNotFit, InvalidFields, NoSuchThing, NotAdmitted
+from runtime_service.domain.rules import (
+    ApprovalRule,
+    Level,
+    NothingAsked,
+    RuleKind,
+    RuleSetting,
+    Setting,
+    SettingInForce,
+)
+from runtime_service.domain.turns import Conversation, IfBusy, Turn, TurnId, TurnState
+from runtime_service.engine import schemas
+from runtime_service.engine.committer import Committer
+from runtime_service.engine.hosts import Hosts
+from runtime_service.engine.lease import Lease
+from runtime_service.engine.units.turns import AbandonTurn, GiveTurn, ResumeTurn
+from service_kit.feeds import Bell, CursorCodec
+from service_kit.identity import Caller, current_caller
+from service_kit.paging import PageCodec, page_size
+from service_kit.streams import Streams
+
+MOST_WAITING = 200
+
+
+class TurnService(turns_pb2_grpc.TurnServiceServicer):
+    """Turns: one request to an agent each, journaled, and gone on with after any stop."""
+
+    def __init__(
+        self, lookups: Lookups, registry: Registry, committer: Committer, hosts: Hosts, lease: Lease,
+        streams: Streams, bell: Bell, cursors: CursorCodec, *, approve: str,
+    ) -> None:  # fmt: skip
+        self._lookups = lookups
+        self._registry = registry
+        self._committer = committer
+        self._hosts = hosts
+        self._lease = lease
+        self._streams = streams
+        self._bell = bell
+        self._cursors = cursors
+        self._service_setting = _service_setting(approve)
+
+    async def StartTurn(self, request: pb.StartTurnRequest, context: Any) -> pb.StartTurnResponse:
+        caller = current_caller()
+        fields = Fields()
+        fields.needed("conversation_id", request.conversation_id)
+        fields.request_id(request.request_id)
+        fields.text("work.input", request.work.input)
+        fields.text("work.scope", request.work.scope, 256)
+        fields.own_id("work.work_for", request.work.work_for)
+        approve = from_proto.setting(request.approve, "approve", fields)
+        if_busy = from_proto.by_name(IfBusy, pb.IfBusy, request.if_busy)
+        if request.if_busy not in pb.IfBusy.values():
+            fields.refuse("if_busy", "This is none of those known.")
+        fields.done()
+        work_for = request.work.work_for or caller.on_behalf_of or caller.id
+        if not access.may_work_for(caller, work_for):
+            raise NotAdmitted("give work for somebody else", ("supervises",))
+        conversation = await self._conversation(caller, request.conversation_id)
+        agent = await self._registry.agent(caller.tenant, conversation.agent)
+        if agent is None:
+            raise NoSuchThing("agent", conversation.agent)
+        skill = _skill(agent.spec, request.work)
+        turn_id = TurnId(uuid.uuid4().hex)
+        now = datetime.now(UTC)
+        given_by = access.principal(caller)
+        turn = Turn(
+            id=turn_id,
+            tenant=caller.tenant,
+            root_id=turn_id,
+            conversation_id=conversation.id,
+            number=0,
+            agent=agent.spec.name,
+            agent_version=agent.version,
+            skill=skill.name,
+            input=request.work.input,
+            work_for=given_by if work_for == caller.id else Principal(work_for, PrincipalKind.PERSON),
+            given_by=given_by,
+            scope=request.work.scope,
+            settings=self._settings(caller, approve, conversation, agent.spec),
+            state=TurnState.READY,
+            create_time=now,
+            update_time=now,
+        )
+        given = await self._committer.commit(
+            GiveTurn(turn, if_busy, request.after_turn_id, repeatable(caller, "StartTurn", request))
+        )
+        return pb.StartTurnResponse(turn=await self._shown(caller, given))
+
+    async def GetTurn(self, request: pb.GetTurnRequest, context: Any) -> pb.GetTurnResponse:
+        return pb.GetTurnResponse(turn=await self._shown(current_caller(), request.turn_id))
+
+    async def ListTurns(self, request: pb.ListTurnsRequest, context: Any) -> pb.ListTurnsResponse:
+        most = page_size(request.page_size)
+        wanted = TurnsWanted(
+            conversation_id=request.conversation_id,
+            agent=request.agent,
+            states=tuple(TurnState[pb.TurnState.Name(one).removeprefix("TURN_STATE_")] for one in _states(request)),
+            parent_turn_id=request.parent_turn_id,
+            before_turn_id=request.before_turn_id,
+        )
+        key = f"turns\0{wanted}"
+        before = PageCodec.decode(key, request.page_token)
+        viewer = access.viewer(current_caller())
+        found = await self._lookups.turns(viewer, wanted, None if before is None else int(before), most)
+        details = await self._lookups.turn_details(found, most_waiting=MOST_WAITING)
+        shown = to_proto.within([to_proto.turn(one) for one in details], to_proto.MOST_LIST_BYTES)
+        more = len(shown) < len(found) or len(found) == most
+        token = PageCodec.encode(key, found[len(shown) - 1].made) if shown and more else ""
+        return pb.ListTurnsResponse(turns=shown, next_page_token=token)
+
+    async def ListRecords(self, request: pb.ListRecordsRequest, context: Any) -> pb.ListRecordsResponse:
+        most = page_size(request.page_size)
+        key = f"records\0{request.turn_id}"
+        after = PageCodec.decode(key, request.page_token)
+        turn = await self._seen(current_caller(), request.turn_id)
+        found = await self._lookups.records(turn.id, int(after or 0), most)
+        shown = to_proto.within([to_proto.record(one) for one in found], to_proto.MOST_LIST_BYTES)
+        more = len(shown) < len(found) or len(found) == most
+        token = PageCodec.encode(key, shown[-1].line) if shown and more else ""
+        return pb.ListRecordsResponse(records=shown, next_page_token=token)
+
+    async def WatchTurn(
+        self, request: pb.WatchTurnRequest, context: Any
+    ) -> AsyncIterator[pb.WatchTurnResponse]:
+        caller = current_caller()
+        turn = await self._seen(caller, request.turn_id)
+        watch = TurnWatch(self._lookups, access.viewer(caller), turn.id, self._cursors, request.cursor)
+        async for event in watch.events(self._streams, self._bell, caller.expires_at):
+            yield pb.WatchTurnResponse(event=event)
+
+    async def ResumeTurn(self, request: pb.ResumeTurnRequest, context: Any) -> pb.ResumeTurnResponse:
+        caller = current_caller()
+        fields = Fields()
+        fields.request_id(request.request_id)
+        resolutions = [
+            (CallId(one.call_id), _resolution(one, f"resolutions[{place}]", caller, fields))
+            for place, one in enumerate(request.resolutions)
+        ]
+        fields.done()
+        turn = await self._seen(caller, request.turn_id)
+        access.admit_to_stop(caller, turn)
+        await self._committer.commit(
+            ResumeTurn(
+                turn.id,
+                access.principal(caller),
+                [(call_id, resolution) for call_id, resolution in resolutions if resolution is not None],
+                repeatable(caller, "ResumeTurn", request),
+            )
+        )
+        return pb.ResumeTurnResponse(turn=await self._shown(caller, turn.id))
+
+    async def AbandonTurn(self, request: pb.AbandonTurnRequest, context: Any) -> pb.AbandonTurnResponse:
+        caller = current_caller()
+        fields = Fields()
+        fields.request_id(request.request_id)
+        fields.text("why", request.why, MOST_REASON_BYTES)
+        fields.done()
+        turn = await self._seen(caller, request.turn_id)
+        access.admit_to_stop(caller, turn)
+        under_way = await self._committer.commit(
+            AbandonTurn(
+                turn.id,
+                access.principal(caller),
+                request.why,
+                self._lease.process,
+                repeatable(caller, "AbandonTurn", request),
+            )
+        )
+        for call in under_way:
+            self._hosts.cancel(call.incarnation, call.id)
+        return pb.AbandonTurnResponse(turn=await self._shown(caller, turn.id))
+
+    # What they share
+
+    def _settings(
+        self, caller: Caller, approve: Setting | None, conversation: Conversation, spec: AgentSpec
+    ) -> tuple[SettingInForce, ...]:
+        """Return the settings that a turn keeps to until it ends, the most specific first (R2.1, R2.4)."""
+        settings = [self._service_setting]
+        if spec.approve is not None:
+            settings.insert(0, SettingInForce(Level.AGENT, spec.approve))
+        if conversation.approve is not None:
+            settings.insert(0, conversation.approve)
+        if approve is not None:
+            only_adds = not access.supervises(caller)
+            settings.insert(0, SettingInForce(Level.TURN, approve, only_adds=only_adds))
+        return tuple(settings)
+
+    async def _conversation(self, caller: Caller, conversation_id: str) -> Conversation:
+        found = await self._lookups.conversation(access.viewer(caller), conversation_id)
+        if found is None:
+            raise NoSuchThing("conversation", conversation_id)
+        return found
+
+    async def _seen(self, caller: Caller, turn_id: str) -> Turn:
+        turn = await self._lookups.turn(access.viewer(caller), turn_id)
+        if turn is None:
+            raise NoSuchThing("turn", turn_id)
+        return turn
+
+    async def _shown(self, caller: Caller, turn_id: str) -> pb.Turn:
+        turn = await self._seen(caller, turn_id)
+        [detail] = await self._lookups.turn_details([turn], most_waiting=MOST_WAITING)
+        return to_proto.turn(detail)
+
+
+def _service_setting(approve: str) -> SettingInForce:
+    kinds = {"changes": RuleKind.CHANGES, "all": RuleKind.ALL}
+    setting = RuleSetting(ApprovalRule(kinds[approve])) if approve in kinds else NothingAsked()
+    return SettingInForce(Level.SERVICE, setting)
+
+
+def _states(request: pb.ListTurnsRequest) -> list[pb.TurnState.ValueType]:
+    unknown = [one for one in request.states if one == 0 or one not in pb.TurnState.values()]
+    if unknown:
+        raise InvalidFields([("states", "These are not all states of a turn.")])
+    return list(request.states)
+
+
+def _skill(spec: AgentSpec, work: pb.Work) -> Skill:
+    """Return the skill that is asked for. Raises where there is none, or the input does not fit its schema."""
+    skill = spec.skill(work.skill)
+    if skill is None:
+        names = ", ".join(one.name for one in spec.skills)
+        raise InvalidFields([("work.skill", f"The agent's skills are: {names}.")])
+    if skill.input_schema_json:
+        fields = Fields()
+        value = fields.json("work.input", work.input)
+        fields.done()
+        if found := schemas.problems(skill.input_schema_json, value):
+            raise InputDoesNotFit(skill.name or spec.name, found)
+    return skill
+
+
+def _resolution(message: pb.Resolution, path: str, caller: Caller, fields: Fields) -> Resolution | None:
+    by, proof = access.principal(caller), access.proof(caller)
+    match message.WhichOneof("outcome"):
+        case "output_json":
+            fields.json(f"{path}.output_json", message.output_json, 1024 * 1024)
+            return Resolution(Resolve.OUTPUT, message.output_json, by, proof)
+        case "error":
+            fields.text(f"{path}.error", message.error)
+            return Resolution(Resolve.ERROR, message.error, by, proof)
+        case "run_again":
+            return Resolution(Resolve.RUN_AGAIN, "", by, proof)
+        case _:
+            fields.refuse(path, "Say what became of it: an output, an error, or that it is to run again.")
+            return None

@@ -1,0 +1,161 @@
+"""Agents as registered, and the tools that a task's model is shown (`runtime.md` R1).
+
+A turn keeps to the version that it started with; a task keeps to the tools that it was shown, so that a deploy changes
+nothing of what was done (R6.2).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from runtime_service.domain.canonical_json import encode
+from runtime_service.domain.effects import AgentMakeup, Declaration, Effects
+from runtime_service.domain.plain import to_plain
+from runtime_service.domain.rules import Setting
+
+TEXT_SCHEMA = '{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}'
+
+
+@dataclass(frozen=True, slots=True)
+class HostedLoop:
+    """The runtime runs the agent's loop."""
+
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallerProgram:
+    """A caller runs it."""
+
+    effects: Effects
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """Something an agent can be asked to do."""
+
+    name: str = ""
+    description: str = ""
+    version: str = ""
+    input_schema_json: str = ""
+    output_schema_json: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HostTool:
+    """A tool of a host, by its name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTool:
+    """Another agent, as a tool."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DelegateTool:
+    """Another agent that remembers."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class McpServerTools:
+    """Every tool of an MCP server."""
+
+    name: str
+
+
+ToolUse = HostTool | AgentTool | DelegateTool | McpServerTools
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most one turn may take. 0: the service's default."""
+
+    model_requests: int = 0
+    output_tokens: int = 0
+    cost_micro_usd: int = 0
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSpec:
+    """What an agent is."""
+
+    name: str
+    purpose: str
+    runs: HostedLoop | CallerProgram
+    skills: tuple[Skill, ...] = ()
+    tools: tuple[ToolUse, ...] = ()
+    approve: Setting | None = None
+    limits: Limits = field(default_factory=Limits)
+    suggests_instructions: bool = False
+
+    @property
+    def version(self) -> str:
+        """SHA-256, in hex, of its canonical form: the same spec has the same version."""
+        return hashlib.sha256(encode(to_plain(self)).encode()).hexdigest()
+
+    def skill(self, name: str) -> Skill | None:
+        """Return a skill by its name; without a name, the only one."""
+        if not name:
+            return (self.skills or (Skill(),))[0] if len(self.skills) <= 1 else None
+        return next((skill for skill in self.skills if skill.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One version of an agent, as registered."""
+
+    tenant: str
+    spec: AgentSpec
+    version: str
+    create_time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A tool as a task's model is shown it: a host's, or with `agent` another agent's skill."""
+
+    declaration: Declaration
+    agent: str = ""
+    skill: str = ""
+
+
+def skill_tools(spec: AgentSpec, effects: Effects) -> list[Shown]:
+    """Return an agent's skills as tools (R1.5)."""
+    return [
+        Shown(
+            Declaration(
+                name=f"{spec.name}.{skill.name}" if skill.name else spec.name,
+                description="\n".join(text for text in (spec.purpose, skill.description) if text),
+                input_schema_json=skill.input_schema_json or TEXT_SCHEMA,
+                effects=effects,
+                timeout_seconds=None,
+            ),
+            agent=spec.name,
+            skill=skill.name,
+        )
+        for skill in (spec.skills or (Skill(),))
+    ]
+
+
+def makeup(spec: AgentSpec, effects_of: Callable[[str], Effects]) -> AgentMakeup:
+    """Return what an agent's effects as a tool follow from (R1.2). What an MCP server's tools do is not known here."""
+    if isinstance(spec.runs, CallerProgram):
+        return AgentMakeup(program=spec.runs.effects)
+    return AgentMakeup(
+        tools=tuple(
+            Effects.UNSPECIFIED if isinstance(tool, McpServerTools) else effects_of(tool.name)
+            for tool in spec.tools
+            if isinstance(tool, HostTool | McpServerTools)
+        ),
+        agents=tuple(tool.name for tool in spec.tools if isinstance(tool, AgentTool | DelegateTool)),
+    )

@@ -1,0 +1,206 @@
+"""The loop of a hosted agent, rebuilt from its records (`runtime.md` R6.2).
+
+Ask the model, run the tools that it calls, until it hands back. What was recorded is used as it stands: the n-th reply of
+an address is its n-th step, and nothing is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runtime_service.domain import told
+from runtime_service.domain.addresses import Address, below, depth_of, path_of, root_address
+from runtime_service.domain.agents import Agent, AgentSpec, HostedLoop, Limits, Shown, Skill
+from runtime_service.domain.effects import tools_hash
+from runtime_service.domain.journal import ModelReplied, RequestedCall, TaskStarted
+from runtime_service.domain.problems import LimitReached, NoSuchThing
+from runtime_service.domain.rules import Level, SettingInForce
+from runtime_service.domain.turns import Said
+from runtime_service.engine.gate import Gate, Task
+from runtime_service.engine.models import (
+    Asked,
+    Message,
+    ModelCall,
+    ModelReply,
+    ModelRequest,
+    Models,
+    ModelUnavailable,
+    Replied,
+    ShownTool,
+    ToolResult,
+)
+from runtime_service.engine.toolbox import Catalogue, Toolbox
+from runtime_service.engine.writer import Rest, Writer
+from runtime_service.teaching_link import Teaching
+
+# What a turn may take where its agent says nothing.
+DEFAULT_LIMITS = Limits(model_requests=1_000, output_tokens=0, cost_micro_usd=0, depth=8)
+
+
+class AgentLoop:
+    """Runs the agents of one turn for one writer."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        gate: Gate,
+        models: Models,
+        toolbox: Toolbox,
+        catalogue: Catalogue,
+        teaching: Teaching,
+    ) -> None:
+        self._writer = writer
+        self._gate = gate
+        self._models = models
+        self._toolbox = toolbox
+        self._catalogue = catalogue
+        self._teaching = teaching
+        self._limits = DEFAULT_LIMITS
+
+    async def run(self, earlier: Sequence[Said]) -> str:
+        """Run the turn's own agent and return what it hands back.
+
+        Raises `ModelRefused` and `LimitReached`, which end the turn.
+        """
+        turn = self._writer.turn
+        agent = await self._agent(turn.agent, turn.agent_version)
+        self._limits = _with_defaults(agent.spec.limits)
+        history = [message for said in earlier for message in (Asked(said.input), Replied(said.output))]
+        return await self._run(
+            root_address(turn.agent), agent, turn.skill, turn.input, turn.settings, history
+        )
+
+    async def _run_below(self, task: Task, call: RequestedCall, shown: Shown, text: str) -> str:
+        """Run an agent that another one calls as a tool, and return what it hands back (R1.5)."""
+        address = below(task.address, call.tool, call.invocation)
+        started = self._writer.past.task(address).started
+        agent = await self._agent(shown.agent, started.agent_version if started else "")
+        if depth_of(address) > self._limits.depth:
+            raise LimitReached(self._writer.turn.id, "depth", self._limits.depth)
+        own = agent.spec.approve
+        adds = (SettingInForce(Level.AGENT, own, only_adds=True),) if own is not None else ()
+        return await self._run(address, agent, shown.skill, text, (*adds, *task.settings), [])
+
+    async def _run(
+        self,
+        address: Address,
+        agent: Agent,
+        skill_name: str,
+        text: str,
+        settings: tuple[SettingInForce, ...],
+        history: Sequence[Message],
+    ) -> str:
+        skill = agent.spec.skill(skill_name)
+        if skill is None:
+            raise NoSuchThing("skill", skill_name)
+        task, block_text = await self._begin(address, agent, skill, settings)
+        system = tuple(part for part in (agent.spec.purpose, skill.description, block_text) if part)
+        messages: list[Message] = [*history, Asked(text)]
+        asked = 0
+        for step in range(self._limits.model_requests + 1):
+            replied = await self._reply(task, agent.spec, system, messages, step, asked)
+            if not replied.calls:
+                return replied.text
+            asked += len(replied.calls)
+            results = await self._gate.perform(task, replied.text, replied.calls, self._run_below)
+            messages.append(
+                Replied(
+                    replied.text,
+                    tuple(ModelCall(call.tool, call.input_json) for call in replied.calls),
+                    replied.raw_json,
+                    replied.raw_form,
+                )
+            )
+            for place, (call, done) in enumerate(zip(replied.calls, results, strict=True)):
+                messages.append(ToolResult(place, call.tool, told.told(done)))
+        raise LimitReached(self._writer.turn.id, "model_requests", self._limits.model_requests)
+
+    async def _begin(
+        self, address: Address, agent: Agent, skill: Skill, settings: tuple[SettingInForce, ...]
+    ) -> tuple[Task, str]:
+        """Begin the task, or find it begun: its block and its tools stand as they did then."""
+        writer, turn = self._writer, self._writer.turn
+        task_id = f"{turn.id}/{address}"
+        block = await self._teaching.begin_task(
+            turn, task_id, agent.spec.name, skill.name, skill.version, path_of(address)
+        )
+        started = writer.past.task(address).started
+        if started is not None:
+            tools = await self._toolbox.kept(turn.tenant, started.tools_hash)
+        else:
+            tools = await self._toolbox.for_new_task(turn.tenant, agent.spec)
+            started = TaskStarted(
+                task_id=task_id,
+                words=block.words,
+                agent=agent.spec.name,
+                agent_version=agent.version,
+                skill=skill.name,
+                skill_version=skill.version,
+                block=block.receipt,
+                tools_hash=tools_hash([shown.declaration for shown in tools]),
+            )
+            writer.record(address, started, tools=(started.tools_hash, tools))
+        named = {shown.declaration.name: shown for shown in tools}
+        return Task(address, started, settings, named), block.text
+
+    async def _reply(
+        self, task: Task, spec: AgentSpec, system: tuple[str, ...], messages: Sequence[Message], step: int, asked: int
+    ) -> ModelReplied:  # fmt: skip
+        """Return the reply of a step: as recorded, or else asked for and recorded."""
+        recorded = self._writer.past.task(task.address).replies
+        if step < len(recorded):
+            return recorded[step]
+        assert isinstance(spec.runs, HostedLoop)
+        shown = tuple(
+            ShownTool(one.declaration.name, one.declaration.description, one.declaration.input_schema_json)
+            for one in task.tools.values()
+        )
+        request = ModelRequest(spec.runs.model, system, tuple(messages), shown)
+        reply = await self._ask(request)
+        replied = ModelReplied(
+            request_hash="",
+            model=request.model,
+            text=reply.text,
+            calls=tuple(
+                RequestedCall(asked + place, call.tool, call.input_json)
+                for place, call in enumerate(reply.calls, start=1)
+            ),
+            input_tokens=reply.input_tokens,
+            output_tokens=reply.output_tokens,
+            cost_micro_usd=reply.cost_micro_usd,
+            raw_json=reply.raw_json,
+            raw_form=reply.raw_form,
+        )
+        self._writer.record(task.address, replied)
+        return replied
+
+    async def _ask(self, request: ModelRequest) -> ModelReply:
+        """Ask the model. Where it does not answer, the turn rests and is tried again by itself (R6.7)."""
+        self._check_limits()
+        while True:
+            try:
+                return await self._models.ask(request)
+            except ModelUnavailable as problem:
+                await self._writer.rest(Rest(cause=str(problem), again=True))
+
+    def _check_limits(self) -> None:
+        used = self._writer.past.usage
+        for name in ("model_requests", "output_tokens", "cost_micro_usd"):
+            most = getattr(self._limits, name)
+            if most and getattr(used, name) >= most:
+                raise LimitReached(self._writer.turn.id, name, most)
+
+    async def _agent(self, name: str, version: str) -> Agent:
+        agent = await self._catalogue.agent(self._writer.turn.tenant, name, version)
+        if agent is None:
+            raise NoSuchThing("agent", name)
+        return agent
+
+
+def _with_defaults(limits: Limits) -> Limits:
+    return Limits(
+        model_requests=limits.model_requests or DEFAULT_LIMITS.model_requests,
+        output_tokens=limits.output_tokens,
+        cost_micro_usd=limits.cost_micro_usd,
+        depth=limits.depth or DEFAULT_LIMITS.depth,
+    )

@@ -1,0 +1,345 @@
+"""Tool hosts that are connected here: their sessions, what they are sent, what they say (`runtime.md` R6.6).
+
+Invariants:
+- Nothing is sent over a session once a later `hello` of its incarnation was read, nor while this process's lease is short.
+- A call that changes things is in its row, with its session, before it comes here.
+- `taken` names a result only once it is on disk, or once nobody needs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from runtime_service.domain.calls import Call, Outcome, Result
+from runtime_service.domain.effects import Declaration
+from runtime_service.domain.hosts import CallId, Hello, Incarnation
+from runtime_service.engine.committer import Committer
+from runtime_service.engine.lease import Lease
+from runtime_service.engine.units.hosts import EndSession, OpenSession, TakeResults
+
+log = structlog.get_logger()
+
+# A host that lets so much lie unread has stopped reading: its stream is given up.
+MOST_UNREAD = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class SendCall:
+    """A call to run, and until when it may begin: seconds since the host sent this session's `hello`."""
+
+    call_id: CallId
+    tool: str
+    input_json: str
+    idempotency_key: str
+    turn_id: str
+    address: str
+    attempt: int
+    timeout_seconds: float
+    begin_by_seconds: float
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """What a session is sent next."""
+
+    calls: list[SendCall] = field(default_factory=list)
+    cancelled: list[CallId] = field(default_factory=list)
+    taken: list[CallId] = field(default_factory=list)
+
+
+class HostSession:
+    """One stream of one host."""
+
+    def __init__(self, hello: Hello, number: int, lease: Lease, heard_at: float, begin_within: float) -> None:
+        self.hello = hello
+        self.number = number
+        self.offers = {declaration.name: declaration for declaration in hello.tools}
+        self.held: set[CallId] = set(hello.holding)
+        self.draining = False
+        self.closed = False
+        self._lease = lease
+        self._heard_at = heard_at
+        self._begin_within = begin_within
+        self._calls: deque[SendCall] = deque()
+        self._cancelled: list[CallId] = []
+        self._taken: list[CallId] = []
+        self._came = asyncio.Event()
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether it may be sent another call."""
+        return not self.closed and not self.draining and len(self.held) < (self.hello.capacity or 100)
+
+    def send(self, call: SendCall) -> None:
+        """Send a call, as soon as the lease allows."""
+        self.held.add(call.call_id)
+        self._calls.append(call)
+        self._bounded()
+
+    def cancel(self, call_id: CallId) -> None:
+        """Say that nobody waits for a call any more."""
+        self._cancelled.append(call_id)
+        self._bounded()
+
+    def taken(self, call_id: CallId) -> None:
+        """Say that the host may forget a result."""
+        self.held.discard(call_id)
+        self._taken.append(call_id)
+        self._bounded()
+
+    def close(self) -> None:
+        """Send nothing more."""
+        self.closed = True
+        self._came.set()
+
+    async def outgoing(self) -> Outgoing | None:
+        """Wait for what is to be sent, all of it at once; None once the session is closed.
+
+        Calls are held back while too little of the lease is left; the rest is not.
+        """
+        while True:
+            if self.closed:
+                return None
+            if self._cancelled or self._taken or (self._calls and self._lease.good):
+                return self._take()
+            self._came.clear()
+            # Calls that are held back are looked at again as the lease is kept, at the latest within a second.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0 if self._calls else None):
+                    await self._came.wait()
+
+    def _take(self) -> Outgoing:
+        out = Outgoing(cancelled=self._cancelled, taken=self._taken)
+        self._cancelled, self._taken = [], []
+        if self._lease.good:
+            begin_by = time.monotonic() - self._heard_at + self._begin_within
+            out.calls = [replace(call, begin_by_seconds=begin_by) for call in self._calls]
+            self._calls.clear()
+        return out
+
+    def _bounded(self) -> None:
+        if len(self._calls) + len(self._cancelled) + len(self._taken) > MOST_UNREAD:
+            log.warning("host.not_reading", host=self.hello.host, incarnation=self.hello.incarnation)
+            self.close()
+        self._came.set()
+
+
+class ReadLost(Exception):
+    """The session that a read was sent to has gone: it runs again, for it changes nothing."""
+
+
+class Hosts:
+    """The hosts connected here."""
+
+    def __init__(self, committer: Committer, lease: Lease, *, reconnect_seconds: float) -> None:
+        self._committer = committer
+        self._lease = lease
+        self.reconnect_seconds = reconnect_seconds
+        self._sessions: dict[Incarnation, HostSession] = {}
+        # When an incarnation that was connected here went, by the monotonic clock.
+        self._gone_at: dict[Incarnation, float] = {}
+        # When a tool was last offered here, by tenant, name and declaration.
+        self._offered_at: dict[tuple[str, str, str], float] = {}
+        self._began_at = time.monotonic()
+        self._reads: dict[CallId, tuple[HostSession, asyncio.Future[Result]]] = {}
+        self._changed = asyncio.Event()
+        # Told of every host that connected, with the tenant and the tools it offers.
+        self.on_arrival: list[Callable[[str, Iterable[str]], None]] = []
+        lease.on_lapse.append(self.close_all)
+
+    async def open(self, hello: Hello) -> HostSession:
+        """Begin the incarnation's next session, end the one before it, and send what never arrived."""
+        heard_at = time.monotonic()
+        if (earlier := self._sessions.get(hello.incarnation)) is not None and _same_owner(
+            earlier.hello, hello
+        ):
+            self._drop(earlier)
+        opened = await self._committer.commit(OpenSession(hello=hello, process=self._lease.process))
+        session = HostSession(hello, opened.session.number, self._lease, heard_at, self.reconnect_seconds / 2)
+        self._sessions[hello.incarnation] = session
+        self._gone_at.pop(hello.incarnation, None)
+        for call in opened.moved:
+            session.send(sent(call))
+        log.info(
+            "host.connected",
+            host=hello.host,
+            incarnation=hello.incarnation,
+            session=session.number,
+            tools=len(hello.tools),
+            sent_again=len(opened.moved),
+        )
+        self._tell_changed()
+        for told in self.on_arrival:
+            told(hello.tenant, session.offers)
+        return session
+
+    async def close(self, session: HostSession) -> None:
+        """The stream broke, or the host left."""
+        self._drop(session)
+        await self._committer.commit(EndSession(session.hello.incarnation, session.number))
+
+    def close_all(self) -> None:
+        """End every session here at once: their hosts connect again."""
+        for session in list(self._sessions.values()):
+            self._drop(session)
+
+    def drain(self, session: HostSession) -> None:
+        """Send it no more calls."""
+        session.draining = True
+
+    async def results(
+        self, incarnation: Incarnation, tenant: str, account: str, results: Mapping[CallId, Result]
+    ) -> Sequence[CallId]:
+        """Take what a host says of calls, on disk; return those that it may forget. Reads are settled in memory."""
+        settled = [
+            call_id for call_id, result in results.items() if self._settle_read(call_id, incarnation, result)
+        ]
+        rest = {call_id: result for call_id, result in results.items() if call_id not in settled}
+        if rest:
+            taken = await self._committer.commit(TakeResults(incarnation, tenant, account, rest))
+            self.taken(incarnation, taken)
+            return taken
+        return []
+
+    def taken(self, incarnation: Incarnation, call_ids: Iterable[CallId]) -> None:
+        """Tell the incarnation, where it is connected, that it may forget results."""
+        session = self._sessions.get(incarnation)
+        for call_id in call_ids:
+            if session is not None:
+                session.taken(call_id)
+        self._tell_changed()
+
+    def session_for(self, tenant: str, tool: str, declaration_hash: str) -> HostSession | None:
+        """Return the least busy session that offers a tool by that declaration and takes more."""
+        offering = [
+            session
+            for session in self._sessions.values()
+            if session.hello.tenant == tenant
+            and tool in session.offers
+            and session.offers[tool].hash == declaration_hash
+            and session.takes_more
+        ]
+        return min(offering, key=lambda session: len(session.held), default=None)
+
+    def offers(self, tenant: str, tool: str) -> list[Declaration]:
+        """Return the declarations by which connected hosts offer a tool, the newest host's first."""
+        return [
+            session.offers[tool]
+            for session in reversed(self._sessions.values())
+            if session.hello.tenant == tenant and tool in session.offers
+        ]
+
+    def offered(self, tenant: str) -> Mapping[str, Declaration]:
+        """Return every tool that is on offer, by name, as the newest host declares it."""
+        return {
+            name: declaration
+            for session in self._sessions.values()
+            if session.hello.tenant == tenant
+            for name, declaration in session.offers.items()
+        }
+
+    def seconds_to_wait(self, tenant: str, tool: str, declaration_hash: str) -> float:
+        """Return for how much longer a host of a tool is waited for: 0 once `reconnect_within` has passed without one."""
+        seen_at = self._offered_at.get((tenant, tool, declaration_hash), self._began_at)
+        return max(0.0, seen_at + self.reconnect_seconds - time.monotonic())
+
+    async def changed(self, seconds: float) -> None:
+        """Wait until a host comes, goes, or can take more; at most so long."""
+        self._changed.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+
+    def is_connected(self, incarnation: Incarnation) -> bool:
+        """Whether the incarnation is connected here."""
+        return incarnation in self._sessions
+
+    def holds(self, incarnation: Incarnation, call_id: CallId) -> bool:
+        """Whether a connected incarnation was sent a call whose result it was not yet told is taken."""
+        session = self._sessions.get(incarnation)
+        return session is not None and call_id in session.held
+
+    def seconds_to_return(self, incarnation: Incarnation) -> float:
+        """Return for how much longer an incarnation that went is waited for (R6.6)."""
+        gone_at = self._gone_at.get(incarnation, self._began_at)
+        return max(0.0, gone_at + self.reconnect_seconds - time.monotonic())
+
+    def send(self, session: HostSession, call: Call) -> None:
+        """Send a call whose row names this session. One that ended meanwhile sends nothing: the next hello does."""
+        if self._sessions.get(session.hello.incarnation) is session:
+            session.send(sent(call))
+
+    async def read(self, session: HostSession, call: SendCall) -> Result:
+        """Send a call that only looks and return what came of it. Raises `ReadLost`, `TimeoutError`."""
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._reads[call.call_id] = (session, future)
+        try:
+            session.send(call)
+            async with asyncio.timeout(call.timeout_seconds):
+                return await future
+        except (TimeoutError, asyncio.CancelledError):
+            self.cancel(session.hello.incarnation, call.call_id)
+            raise
+        finally:
+            self._reads.pop(call.call_id, None)
+
+    def cancel(self, incarnation: Incarnation, call_id: CallId) -> None:
+        """Tell the incarnation, where it is connected, that nobody waits for a call any more."""
+        if (session := self._sessions.get(incarnation)) is not None and call_id in session.held:
+            session.cancel(call_id)
+
+    def _settle_read(self, call_id: CallId, incarnation: Incarnation, result: Result) -> bool:
+        session, future = self._reads.get(call_id, (None, None))
+        if session is None or future is None or session.hello.incarnation != incarnation:
+            return False
+        if not future.done():
+            future.set_result(result)
+        if result.outcome is Outcome.NOT_RUN:
+            self.taken(incarnation, [call_id])
+        return True
+
+    def _drop(self, session: HostSession) -> None:
+        session.close()
+        if self._sessions.get(session.hello.incarnation) is session:
+            del self._sessions[session.hello.incarnation]
+            now = time.monotonic()
+            # One that went longer ago counts as gone since the start, which comes to the same.
+            self._gone_at = {
+                one: at for one, at in self._gone_at.items() if at + self.reconnect_seconds > now
+            }
+            self._gone_at[session.hello.incarnation] = now
+            for tool, declaration in session.offers.items():
+                self._offered_at[(session.hello.tenant, tool, declaration.hash)] = now
+        for call_id, (holder, future) in list(self._reads.items()):
+            if holder is session and not future.done():
+                future.set_exception(ReadLost(call_id))
+        self._tell_changed()
+
+    def _tell_changed(self) -> None:
+        self._changed.set()
+
+
+def _same_owner(one: Hello, other: Hello) -> bool:
+    return (one.tenant, one.account) == (other.tenant, other.account)
+
+
+def sent(call: Call) -> SendCall:
+    """Return a call's row as it is sent."""
+    return SendCall(
+        call_id=call.id,
+        tool=call.tool,
+        input_json=call.input_json,
+        idempotency_key=call.idempotency_key,
+        turn_id=call.turn_id,
+        address=call.address,
+        attempt=call.attempt,
+        timeout_seconds=call.timeout_seconds,
+        begin_by_seconds=0.0,
+    )

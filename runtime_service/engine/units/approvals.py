@@ -1,0 +1,151 @@
+"""What is asked of people, and what they answer (`runtime.md` R3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from runtime_service.domain.approvals import Answer, Approval, ApprovalState, decide, expired, withdrawn
+from runtime_service.domain.journal import ApprovalAsked, What
+from runtime_service.domain.ledger import Hold, Ledger, Needs, Repeatable
+from runtime_service.domain.problems import (
+    AlreadyDecided,
+    FingerprintChanged,
+    NoSuchThing,
+    TurnEnded,
+)
+from runtime_service.domain.turns import Turn, TurnId
+from runtime_service.engine.units.turns import APPROVALS, settle
+
+
+@dataclass(frozen=True, slots=True)
+class AskPeople:
+    """Write what a turn asks: the approvals, their records and the news of them, with every record before (R3.1)."""
+
+    hold: Hold
+    approvals: Sequence[Approval]
+    records: Sequence[tuple[str, ApprovalAsked]]
+    # The approval that is asked again: a yes to it is not used.
+    instead_of: str = ""
+
+    @property
+    def needs(self) -> Needs:
+        again = (self.instead_of,) if self.instead_of else ()
+        return Needs(turns=(self.hold.turn_id,), approvals=again)
+
+    def run(self, ledger: Ledger) -> Turn:
+        turn = ledger.held(self.hold)
+        if (before := ledger.approvals.get(self.instead_of)) is not None:
+            gone = before if before.used else withdrawn(before)
+            ledger.approvals.put(gone.id, replace(gone, to_copy=False, closed=True))
+            ledger.tell(APPROVALS, turn.tenant, "settled", gone.id, gone.turn_id)
+        for approval in self.approvals:
+            ledger.approvals.put(approval.id, approval)
+            ledger.tell(APPROVALS, turn.tenant, "waiting", approval.id, approval.turn_id)
+        records: Sequence[tuple[str, What]] = self.records
+        return ledger.append(turn, records)
+
+
+@dataclass(frozen=True, slots=True)
+class DecideApproval:
+    """Take one person's answer (R3.4). The turn that asked goes on once its question is settled.
+
+    Raises what `approvals.decide` raises; `TurnEnded` where the turn has ended; `NoSuchThing`.
+    """
+
+    approval_id: str
+    tenant: str
+    answer: Answer
+    fingerprint: str
+    roles: frozenset[str]
+    request: Repeatable | None = None
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(approvals=(self.approval_id,), request=self.request.key if self.request else None)
+
+    def run(self, ledger: Ledger) -> Approval:
+        approval = ledger.approvals.get(self.approval_id)
+        if approval is None or approval.tenant != self.tenant:
+            raise NoSuchThing("approval", self.approval_id)
+        if ledger.repeated(self.request) is None:
+            approval = answered(ledger, approval, self.answer, self.roles, self.fingerprint)
+            ledger.remember(self.request, approval.id)
+        return approval
+
+
+def answered(
+    ledger: Ledger, approval: Approval, answer: Answer, roles: frozenset[str], fingerprint: str
+) -> Approval:
+    """Take an answer to an approval, tell of it, and let its turn go on where it is settled."""
+    turn = ledger.turn(TurnId(approval.asking_turn_id))
+    if turn.state.ended and approval.state in (ApprovalState.PENDING, ApprovalState.WITHDRAWN):
+        raise TurnEnded(turn.id)
+    after = decide(approval, replace(answer, time=ledger.now), roles, ledger.now, fingerprint=fingerprint)
+    if after is not approval:
+        _write(ledger, turn, after)
+    return after
+
+
+def _write(ledger: Ledger, turn: Turn, approval: Approval) -> None:
+    settled = approval.state is not ApprovalState.PENDING
+    ledger.approvals.put(approval.id, replace(approval, to_copy=settled))
+    ledger.tell(APPROVALS, turn.tenant, "settled", approval.id, approval.turn_id)
+    if settled:
+        settle(ledger, turn, "answered")
+
+
+@dataclass(frozen=True, slots=True)
+class DecideTurn:
+    """Take one answer to everything that a turn waits for, all or none of it.
+
+    A yes names the fingerprints of exactly what waits. Raises as `DecideApproval` does; `AlreadyDecided` where nothing
+    waits (settled 14); `FingerprintChanged` where other things wait than were seen.
+    """
+
+    turn_id: TurnId
+    answer: Answer
+    fingerprints: frozenset[str]
+    roles: frozenset[str]
+    request: Repeatable | None = None
+
+    @property
+    def needs(self) -> Needs:
+        turn = (self.turn_id,)
+        return Needs(turns=turn, words_of=turn, request=self.request.key if self.request else None)
+
+    def run(self, ledger: Ledger) -> list[str]:
+        known = ledger.repeated(self.request)
+        if known is not None:
+            return known.split(",") if known else []
+        turn = ledger.turn(self.turn_id)
+        if turn.state.ended:
+            raise TurnEnded(turn.id)
+        waiting = ledger.waiting(turn.id)
+        if not waiting:
+            raise AlreadyDecided
+        if self.fingerprints and self.fingerprints != {approval.fingerprint for approval in waiting}:
+            raise FingerprintChanged(waiting[0].id)
+        for approval in waiting:
+            seen = approval.fingerprint if self.fingerprints else ""
+            answered(ledger, approval, self.answer, self.roles, seen)
+        ids = [approval.id for approval in waiting]
+        ledger.remember(self.request, ",".join(ids))
+        return ids
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireApprovals:
+    """Let approvals expire whose time ran out, by the database's clock."""
+
+    approval_ids: tuple[str, ...]
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(approvals=self.approval_ids)
+
+    def run(self, ledger: Ledger) -> None:
+        for approval_id in self.approval_ids:
+            approval = ledger.approvals.get(approval_id)
+            if approval is not None and (after := expired(approval, ledger.now)) is not approval:
+                _write(ledger, ledger.turn(TurnId(approval.asking_turn_id)), after)

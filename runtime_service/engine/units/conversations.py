@@ -1,0 +1,68 @@
+"""Conversations are opened, and who is asked in them changes (`runtime.md` R9, R10)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from runtime_service.domain.ledger import Ledger, Needs
+from runtime_service.domain.principals import Principal
+from runtime_service.domain.problems import NoSuchThing, RequestIdReused
+from runtime_service.domain.rules import SettingInForce
+from runtime_service.domain.turns import Conversation, ConversationId
+
+
+@dataclass(frozen=True, slots=True)
+class OpenConversation:
+    """Write a new conversation, or return the one of that id.
+
+    Raises `RequestIdReused` for an id of another agent, or of a conversation that the caller may not see (settled 16).
+    """
+
+    conversation_id: ConversationId
+    tenant: str
+    agent: str
+    approve: SettingInForce | None
+    opened_by: Principal
+    sees_all: bool
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(conversations=(self.conversation_id,))
+
+    def run(self, ledger: Ledger) -> Conversation:
+        known = ledger.conversations.get(self.conversation_id)
+        if known is not None:
+            theirs = self.sees_all or known.opened_by.id == self.opened_by.id
+            if known.tenant != self.tenant or known.agent != self.agent or not theirs:
+                raise RequestIdReused(self.conversation_id)
+            return known
+        opened = Conversation(
+            id=self.conversation_id,
+            tenant=self.tenant,
+            agent=self.agent,
+            approve=self.approve,
+            opened_by=self.opened_by,
+            create_time=ledger.now,
+        )
+        ledger.conversations.put(opened.id, opened)
+        return opened
+
+
+@dataclass(frozen=True, slots=True)
+class SetApproval:
+    """Change who is asked in the turns to come. What was asked stays asked (R2.4)."""
+
+    conversation_id: ConversationId
+    approve: SettingInForce | None
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(conversations=(self.conversation_id,))
+
+    def run(self, ledger: Ledger) -> Conversation:
+        conversation = ledger.conversations.get(self.conversation_id)
+        if conversation is None:
+            raise NoSuchThing("conversation", self.conversation_id)
+        changed = replace(conversation, approve=self.approve)
+        ledger.conversations.put(changed.id, changed)
+        return changed

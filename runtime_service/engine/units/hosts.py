@@ -1,0 +1,131 @@
+"""What hosts do to the rows: sessions begin and end, results are taken (`runtime.md` R6.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from runtime_service.domain.calls import Call, Outcome, Result
+from runtime_service.domain.hosts import CallId, Hello, Incarnation, Session
+from runtime_service.domain.journal import LateResult
+from runtime_service.domain.ledger import Ledger, Needs
+from runtime_service.domain.problems import NotAdmitted
+from runtime_service.engine.units.turns import settle
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A session, and the calls that it is to be sent again."""
+
+    session: Session
+    moved: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    """Begin an incarnation's next session.
+
+    Every call of the incarnation that nobody has settled and that it does not hold never arrived: it moves to this
+    session under the same id. Raises `NotAdmitted` where another account opened the incarnation.
+    """
+
+    hello: Hello
+    process: str
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(sessions=(self.hello.incarnation,), calls_of=(self.hello.incarnation,))
+
+    def run(self, ledger: Ledger) -> Opened:
+        hello = self.hello
+        before = ledger.sessions.get(hello.incarnation)
+        if before is not None and (before.tenant, before.account) != (hello.tenant, hello.account):
+            raise NotAdmitted("speak for another account's incarnation")
+        session = Session(
+            incarnation=hello.incarnation,
+            tenant=hello.tenant,
+            account=hello.account,
+            host=hello.host,
+            number=before.number + 1 if before else 1,
+            process=self.process,
+            start_time=ledger.now,
+        )
+        ledger.sessions.put(hello.incarnation, session)
+        ledger.declare(hello.tenant, hello.tools)
+        moved = []
+        for call in ledger.calls.all():
+            never_arrived = call.id not in hello.holding and call.incarnation == hello.incarnation
+            if never_arrived and call.open and not ledger.turn(call.turn_id).state.ended:
+                deadline = ledger.now + timedelta(seconds=call.timeout_seconds)
+                call = replace(call, session=session.number, deadline=deadline)
+                ledger.calls.put(call.id, call)
+                moved.append(call)
+        return Opened(session, tuple(moved))
+
+
+@dataclass(frozen=True, slots=True)
+class EndSession:
+    """A session's stream broke. One that a later hello ended already stays as it is."""
+
+    incarnation: Incarnation
+    number: int
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(sessions=(self.incarnation,))
+
+    def run(self, ledger: Ledger) -> None:
+        session = ledger.sessions.get(self.incarnation)
+        if session is not None and session.number == self.number and session.end_time is None:
+            ledger.sessions.put(self.incarnation, replace(session, end_time=ledger.now))
+
+
+@dataclass(frozen=True, slots=True)
+class TakeResults:
+    """Write what a host says of calls; return those that it may forget, which is every one that is its own.
+
+    What settles an unfinished call makes its turn READY where it was the last. What can settle nothing any more is
+    evidence: its turn's writer copies it, or, where the turn is over, a writer taken for it does.
+    """
+
+    incarnation: Incarnation
+    tenant: str
+    account: str
+    results: Mapping[CallId, Result]
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(calls=tuple(self.results), sessions=(self.incarnation,))
+
+    def run(self, ledger: Ledger) -> list[CallId]:
+        session = ledger.sessions.get(self.incarnation)
+        if session is None or (session.tenant, session.account) != (self.tenant, self.account):
+            raise NotAdmitted("report for an incarnation that you did not open")
+        for call_id, result in self.results.items():
+            call = ledger.calls.get(call_id)
+            if call is not None and call.incarnation == self.incarnation and call.result is None:
+                self._take(ledger, call, result)
+        return list(self.results)
+
+    def _take(self, ledger: Ledger, call: Call, result: Result) -> None:
+        turn = ledger.turn(call.turn_id)
+        if result.outcome is Outcome.NOT_RUN and (call.resolution is not None or turn.state.over):
+            # It certainly did not run, and something else settled it: there is nothing to keep as evidence.
+            ledger.calls.put(call.id, replace(call, result=result, result_copied=True, unfinished=False))
+            return
+        call = call.resulted(result, turn_over=turn.state.over)
+        if turn.state.over:
+            turn = replace(turn, writer=turn.writer + 1)
+            late = LateResult(
+                call_id=call.id,
+                output_json=result.text,
+                failed=result.outcome is Outcome.FAILED,
+                host=call.host,
+            )
+            parent, _, _ = call.address.rpartition("/")
+            ledger.append(turn, [(parent, late)])
+            call = replace(call, result_copied=True)
+        ledger.calls.put(call.id, call)
+        if not call.late:
+            settle(ledger, turn, "settled")

@@ -1,0 +1,438 @@
+"""What happens to a turn's row: it is given, taken, let go of, ended, gone on with (`runtime.md` R3.1, R5, R6, R9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from runtime_service.domain.agents import Shown
+from runtime_service.domain.approvals import withdrawn
+from runtime_service.domain.calls import Call, Resolution
+from runtime_service.domain.hosts import CallId
+from runtime_service.domain.journal import (
+    TurnEnd,
+    TurnEnded,
+    TurnGiven,
+    What,
+    WriterStarted,
+)
+from runtime_service.domain.ledger import Hold, Ledger, Needs, Repeatable, unfinished
+from runtime_service.domain.principals import Principal
+from runtime_service.domain.problems import (
+    ConversationBusy,
+    InvalidFields,
+    NoSuchThing,
+    PersonRequired,
+    TurnWaiting,
+)
+from runtime_service.domain.problems import TurnEnded as TurnHasEnded
+from runtime_service.domain.turns import Conversation, ConversationId, IfBusy, Turn, TurnId, TurnState, busy
+
+APPROVALS = "approvals"
+TURNS = "turns"
+
+
+@dataclass(frozen=True, slots=True)
+class GiveTurn:
+    """Write a new turn of a conversation, READY or behind another (R9). The same request gives the same turn."""
+
+    turn: Turn
+    if_busy: IfBusy
+    after_turn_id: str
+    request: Repeatable | None = None
+
+    @property
+    def needs(self) -> Needs:
+        named = (TurnId(self.after_turn_id),) if self.after_turn_id else ()
+        return Needs(
+            conversations=(ConversationId(self.turn.conversation_id),),
+            turns=named,
+            request=self.request.key if self.request else None,
+        )
+
+    def run(self, ledger: Ledger) -> TurnId:
+        if (known := ledger.repeated(self.request)) is not None:
+            return TurnId(known)
+        conversation = ledger.conversations.get(ConversationId(self.turn.conversation_id))
+        if conversation is None:
+            raise NoSuchThing("conversation", self.turn.conversation_id)
+        after = self._after(ledger, conversation)
+        before = busy(ledger.open_turns(conversation.id), after)
+        state = TurnState.QUEUED if before is not None and self._queues(before) else TurnState.READY
+        number = conversation.turns + 1
+        ledger.conversations.put(conversation.id, replace(conversation, turns=number))
+        turn = replace(
+            self.turn,
+            number=number,
+            after_turn_id=after,
+            state=state,
+            create_time=ledger.now,
+            update_time=ledger.now,
+        )
+        ledger.put_turn(turn)
+        ledger.remember(self.request, turn.id)
+        return turn.id
+
+    def _after(self, ledger: Ledger, conversation: Conversation) -> str:
+        if not self.after_turn_id:
+            return conversation.newest_done
+        after = ledger.turns.get(TurnId(self.after_turn_id))
+        if after is None or after.conversation_id != conversation.id or after.tenant != self.turn.tenant:
+            raise NoSuchThing("turn", self.after_turn_id)
+        if after.state is not TurnState.DONE:
+            raise InvalidFields([("after_turn_id", "A turn follows one that is done; this one is not.")])
+        return after.id
+
+    def _queues(self, before: Turn) -> bool:
+        """Whether it stands behind the other; False: it begins beside it. Raises `ConversationBusy`."""
+        goes_on = before.state in (TurnState.READY, TurnState.RUNNING, TurnState.QUEUED)
+        match self.if_busy:
+            case IfBusy.BRANCH:
+                return False
+            case IfBusy.QUEUE:
+                return True
+            case IfBusy.UNSPECIFIED if goes_on:
+                return True
+            case _:
+                raise ConversationBusy(self.turn.conversation_id, before.id)
+
+
+@dataclass(frozen=True, slots=True)
+class TakeTurn:
+    """Take a turn as its next writer, where it is free; None where it is not (R6.1)."""
+
+    turn_id: TurnId
+    process: str
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(turns=(self.turn_id,), words_of=(self.turn_id,), leases=True)
+
+    def run(self, ledger: Ledger) -> Turn | None:
+        turn = ledger.turns.get(self.turn_id)
+        if turn is None or not self._free(ledger, turn):
+            return None
+        why = _why(turn)
+        turn = ledger.put_turn(turn.taken(self.process, ledger.now))
+        records: list[tuple[str, What]] = [(turn.agent, given(turn))] if turn.line == 0 else []
+        return ledger.append(turn, [*records, (turn.agent, WriterStarted(process=self.process, why=why))])
+
+    def _free(self, ledger: Ledger, turn: Turn) -> bool:
+        match turn.state:
+            case TurnState.READY:
+                return True
+            case TurnState.RUNNING:
+                return turn.process not in ledger.living
+            case TurnState.INTERRUPTED:
+                due = turn.retry_time is not None and turn.retry_time <= ledger.now
+                return due and not unfinished(ledger.calls_of(turn.id))
+            case _:
+                return False
+
+
+def _why(turn: Turn) -> str:
+    """Say why a writer takes the turn, in the words of settled 22."""
+    return turn.ready_because if turn.state is TurnState.READY else "taken over"
+
+
+def given(turn: Turn) -> TurnGiven:
+    """Return line 1 of a turn's journal."""
+    return TurnGiven(
+        conversation_id=turn.conversation_id,
+        after_turn_id=turn.after_turn_id,
+        agent=turn.agent,
+        agent_version=turn.agent_version,
+        skill=turn.skill,
+        input=turn.input,
+        work_for=turn.work_for,
+        given_by=turn.given_by,
+        scope=turn.scope,
+        settings=turn.settings,
+        parent_turn_id=turn.parent_turn_id,
+        parent_address=turn.parent_address,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Add records to the journal, and with them what was copied into it. Raises `WriterSuperseded`."""
+
+    hold: Hold
+    records: Sequence[tuple[str, What]]
+    # Words of others that these records copy.
+    copied_approvals: tuple[str, ...] = ()
+    copied_results: tuple[CallId, ...] = ()
+    copied_resolutions: tuple[CallId, ...] = ()
+    # Approvals whose call has its result, and what came of it: shown to whoever approved. Empty: it never ran.
+    closed: Mapping[str, str] = field(default_factory=dict)
+    # What a task's model is shown, by its hash.
+    tools: tuple[str, tuple[Shown, ...]] | None = None
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(
+            turns=(self.hold.turn_id,),
+            approvals=(*self.copied_approvals, *self.closed),
+            calls=(*self.copied_results, *self.copied_resolutions),
+        )
+
+    def run(self, ledger: Ledger) -> Turn:
+        turn = ledger.held(self.hold)
+        for approval_id in self.copied_approvals:
+            if (approval := ledger.approvals.get(approval_id)) is not None:
+                ledger.approvals.put(approval_id, replace(approval, to_copy=False))
+        for call_id in self.copied_results:
+            if (call := ledger.calls.get(call_id)) is not None:
+                ledger.calls.put(call_id, replace(call, result_copied=True))
+        for call_id in self.copied_resolutions:
+            if (call := ledger.calls.get(call_id)) is not None:
+                ledger.calls.put(call_id, replace(call, resolution_copied=True))
+        for approval_id, outcome in self.closed.items():
+            if (approval := ledger.approvals.get(approval_id)) is not None:
+                ledger.approvals.put(approval_id, replace(approval, outcome=outcome, closed=True))
+                if outcome:
+                    ledger.tell(APPROVALS, turn.tenant, "outcome", approval_id, approval.turn_id)
+        if self.tools is not None:
+            ledger.keep_tools(turn.tenant, *self.tools)
+        return ledger.append(turn, self.records)
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """Let a turn go that can do nothing more; False where somebody said something that its writer has not copied (R3.1).
+
+    INTERRUPTED when something is unfinished or a part is away, else WAITING.
+    """
+
+    hold: Hold
+    cause: str
+    awaits_tool: str = ""
+    again: bool = False
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(turns=(self.hold.turn_id,), words_of=(self.hold.turn_id,))
+
+    def run(self, ledger: Ledger) -> bool:
+        turn = ledger.held(self.hold)
+        answers = any(approval.to_copy for approval in ledger.approvals_of(turn.id))
+        if answers or any(call.to_copy for call in ledger.calls_of(turn.id)):
+            return False
+        if self.cause:
+            turn = turn.interrupted(self.cause, ledger.now, awaits_tool=self.awaits_tool, again=self.again)
+            ledger.tell(TURNS, turn.tenant, "interrupted", turn.id, str(turn.line))
+        else:
+            turn = turn.moved(TurnState.WAITING, ledger.now)
+        ledger.put_turn(turn)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class HandBack:
+    """Give turns back that this process holds and does not go on with: READY, or, with a cause, tried again later.
+
+    Those that are no longer in this writer's hands stay as they are.
+    """
+
+    held: Mapping[TurnId, tuple[int, str]]
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(turns=tuple(self.held))
+
+    def run(self, ledger: Ledger) -> None:
+        for turn_id, (writer, cause) in self.held.items():
+            turn = ledger.turns.get(turn_id)
+            if turn is None or not turn.held or turn.writer != writer:
+                continue
+            if cause:
+                ledger.put_turn(turn.interrupted(cause, ledger.now, awaits_tool="", again=True))
+                ledger.tell(TURNS, turn.tenant, "interrupted", turn.id, str(turn.line))
+            else:
+                ledger.put_turn(turn.ready("taken over", ledger.now))
+
+
+@dataclass(frozen=True, slots=True)
+class EndTurn:
+    """End a turn with what it handed back, or why it failed. Raises `WriterSuperseded`."""
+
+    hold: Hold
+    end: TurnEnd
+    output: str = ""
+    cause: str = ""
+
+    @property
+    def needs(self) -> Needs:
+        turn = (self.hold.turn_id,)
+        return Needs(turns=turn, words_of=turn, conversations_of=turn)
+
+    def run(self, ledger: Ledger) -> Turn:
+        turn = ledger.held(self.hold)
+        return ended(ledger, turn, TurnEnded(end=self.end, output=self.output, cause=self.cause))
+
+
+def ended(ledger: Ledger, turn: Turn, what: TurnEnded) -> Turn:
+    """End a turn: withdraw what it asked and what was never used, record the end, let the next of its branch begin."""
+    for approval in ledger.approvals_of(turn.id):
+        gone = approval if approval.used or approval.closed else withdrawn(approval)
+        if gone is not approval:
+            ledger.approvals.put(gone.id, gone)
+            ledger.tell(APPROVALS, turn.tenant, "settled", gone.id, gone.turn_id)
+    turn = ledger.append(turn, [(turn.agent, what)])
+    state = TurnState[what.end.name]
+    turn = replace(turn.moved(state, ledger.now, what.cause), output=what.output, tries=0)
+    ledger.put_turn(turn)
+    _begin_next(ledger, turn)
+    return turn
+
+
+def _begin_next(ledger: Ledger, turn: Turn) -> None:
+    """Let the first that queues behind a turn begin, and the others queue behind that one."""
+    conversation = ledger.conversations.get(ConversationId(turn.conversation_id))
+    if conversation is None:
+        return
+    done = turn.state is TurnState.DONE
+    if done:
+        ledger.conversations.put(conversation.id, replace(conversation, newest_done=turn.id))
+    branch = [one for one in ledger.open_turns(conversation.id) if one.after_turn_id == turn.after_turn_id]
+    if any(one.state is not TurnState.QUEUED for one in branch):
+        return
+    queued = sorted(branch, key=lambda one: one.number)
+    for place, one in enumerate(queued):
+        one = replace(one, after_turn_id=turn.id if done else one.after_turn_id)
+        ledger.put_turn(one.ready("given", ledger.now) if place == 0 else one)
+
+
+def settle(ledger: Ledger, turn: Turn, because: str) -> None:
+    """Make a turn that waits for a word READY, where nobody holds it and nothing of it is unfinished (R3.1, R6.6)."""
+    waits = turn.state in (TurnState.WAITING, TurnState.INTERRUPTED)
+    if waits and not unfinished(ledger.calls_of(turn.id)):
+        ledger.put_turn(turn.ready(because, ledger.now))
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeTurn:
+    """Go on with a turn that stopped, and write what a person says of its unfinished calls (R6.5, R9, settled 13).
+
+    A turn that is free, queued or held stays as it is. Raises `InvalidFields` naming every wrong resolution,
+    `PersonRequired`, `TurnWaiting`, `TurnEnded`, `ConversationBusy`.
+    """
+
+    turn_id: TurnId
+    by: Principal
+    resolutions: Sequence[tuple[CallId, Resolution]]
+    request: Repeatable | None = None
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(
+            turns=(self.turn_id,),
+            words_of=(self.turn_id,),
+            conversations_of=(self.turn_id,),
+            request=self.request.key if self.request else None,
+        )
+
+    def run(self, ledger: Ledger) -> None:
+        if ledger.repeated(self.request) is not None:
+            return
+        turn = ledger.turn(self.turn_id)
+        if turn.state.over:
+            raise TurnHasEnded(turn.id)
+        if turn.state is TurnState.WAITING:
+            raise TurnWaiting(turn.id)
+        open_calls = unfinished(ledger.calls_of(turn.id))
+        stopped = turn.state in (TurnState.INTERRUPTED, TurnState.FAILED)
+        self._check(open_calls, every=stopped or bool(self.resolutions))
+        by_id = {call.id: call for call in open_calls}
+        for call_id, resolution in self.resolutions:
+            ledger.calls.put(call_id, by_id[call_id].resolved(resolution))
+        if turn.state is TurnState.FAILED:
+            self._refuse_begun(ledger, turn)
+        if stopped:
+            ledger.put_turn(turn.ready("resumed", ledger.now))
+        ledger.remember(self.request, turn.id)
+
+    def _check(self, open_calls: Sequence[Call], *, every: bool) -> None:
+        unnamed = {call.id for call in open_calls}
+        wrong: list[tuple[str, str]] = []
+        for place, (call_id, _) in enumerate(self.resolutions):
+            if call_id not in {call.id for call in open_calls}:
+                wrong.append((f"resolutions[{place}].call_id", "This call is not unfinished in this turn."))
+            elif call_id not in unnamed:
+                wrong.append((f"resolutions[{place}].call_id", "This call is named twice."))
+            unnamed.discard(call_id)
+        if unnamed and every:
+            names = ", ".join(sorted(unnamed))
+            wrong.append(("resolutions", f"Say what became of each unfinished call; still unnamed: {names}."))
+        if wrong:
+            raise InvalidFields(wrong)
+        if self.resolutions and not self.by.is_person:
+            raise PersonRequired("say what became of an unfinished call")
+
+    def _refuse_begun(self, ledger: Ledger, turn: Turn) -> None:
+        """Refuse to go on with a failed turn once another began on its branch (R9)."""
+        conversation = ledger.conversations.get(ConversationId(turn.conversation_id))
+        if conversation is None:
+            return
+        branch = [
+            one for one in ledger.open_turns(conversation.id) if one.after_turn_id == turn.after_turn_id
+        ]
+        if branch or conversation.newest_done != turn.after_turn_id:
+            raise ConversationBusy(turn.conversation_id, branch[0].id if branch else conversation.newest_done)
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonTurn:
+    """End a turn as its next writer: whoever runs it can record nothing more, which is what stops it (R5.1).
+
+    What may have run is listed; its result, if it comes, is kept as evidence. Raises `TurnEnded`.
+    """
+
+    turn_id: TurnId
+    by: Principal
+    why: str
+    process: str
+    request: Repeatable | None = None
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(
+            turns=(self.turn_id,),
+            words_of=(self.turn_id,),
+            conversations_of=(self.turn_id,),
+            request=self.request.key if self.request else None,
+        )
+
+    def run(self, ledger: Ledger) -> Sequence[Call]:
+        if ledger.repeated(self.request) is not None:
+            return []
+        turn = ledger.turn(self.turn_id)
+        if turn.state.ended:
+            raise TurnHasEnded(turn.id)
+        under_way = [call for call in ledger.calls_of(turn.id) if call.open]
+        for call in under_way:
+            ledger.calls.put(call.id, replace(call, unfinished=True))
+        records: list[tuple[str, What]] = [(turn.agent, given(turn))] if turn.line == 0 else []
+        turn = replace(turn, writer=turn.writer + 1)
+        started = WriterStarted(process=self.process, why="stopped")
+        turn = ledger.append(turn, [*records, (turn.agent, started)])
+        ended(ledger, turn, TurnEnded(end=TurnEnd.ABANDONED, cause=self.why, by=self.by))
+        ledger.remember(self.request, turn.id)
+        return under_way
+
+
+@dataclass(frozen=True, slots=True)
+class WakeTurns:
+    """Make interrupted turns READY whose missing part is back, where nothing of them is unfinished (R6.7)."""
+
+    turn_ids: tuple[TurnId, ...]
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(turns=self.turn_ids, words_of=self.turn_ids)
+
+    def run(self, ledger: Ledger) -> None:
+        for turn_id in self.turn_ids:
+            turn = ledger.turns.get(turn_id)
+            if turn is not None and turn.state is TurnState.INTERRUPTED and turn.awaits_tool:
+                settle(ledger, turn, "taken over")

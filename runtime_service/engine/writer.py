@@ -1,0 +1,223 @@
+"""A writer: this process's hold on one turn (`runtime.md` R5, R6.1).
+
+It knows the turn's records and what others said of it, adds to the journal, and knows when the turn can do nothing more
+here: then it lets go, and nothing of the turn stays in memory (R3.1).
+
+Invariants:
+- Records go to the committer in the order in which they were made; what was not kept ends this writer.
+- What others say reaches it from committed rows alone, and is copied into the journal before it is acted on.
+- `_active` counts the tasks that can go on by themselves. A task that rests waits for a word and for nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from runtime_service.domain.approvals import Approval
+from runtime_service.domain.calls import Call, Outcome
+from runtime_service.domain.journal import LateResult, Record, TurnEnd, What
+from runtime_service.domain.ledger import Hold, Unit
+from runtime_service.domain.problems import PartUnavailable, WriterSuperseded
+from runtime_service.domain.replay import Past
+from runtime_service.domain.turns import Turn
+from runtime_service.engine.committer import Committer
+from runtime_service.engine.units.turns import Append, EndTurn, LetGo
+
+T = TypeVar("T")
+
+
+class Released(Exception):
+    """The turn was let go of: this process is done with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Why a task can do nothing more here. `cause` empty: it waits for a person; else it interrupts the turn."""
+
+    cause: str = ""
+    awaits_tool: str = ""
+    # The scheduler tries again by itself.
+    again: bool = False
+
+
+FOR_A_PERSON = Rest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiter:
+    future: asyncio.Future[None]
+    # None: what it waits for is under way, and the task counts as active.
+    rest: Rest | None
+
+
+class Writer:
+    """One process's hold on one turn."""
+
+    def __init__(
+        self, turn: Turn, approvals: Sequence[Approval], calls: Sequence[Call], committer: Committer
+    ) -> None:
+        self.turn = turn
+        self.hold = Hold(turn.id, turn.writer, turn.line)
+        self.past = Past()
+        self.approvals = {approval.id: approval for approval in approvals}
+        self.calls = {call.id: call for call in calls}
+        self._committer = committer
+        self._active = 1
+        self._waiters: dict[str, list[_Waiter]] = defaultdict(list)
+        self._at_rest = asyncio.Event()
+
+    def open(self, records: Sequence[Record]) -> None:
+        """Take in the turn's records, and copy what came late while nobody held the turn."""
+        for record in records:
+            self.past.add(record.address, record.what)
+        for call in list(self.calls.values()):
+            self._copy_late(call)
+
+    # The journal
+
+    def record(self, address: str, *whats: What, **also: Any) -> asyncio.Future[Turn]:
+        """Add records, written behind: await the future to have them on disk. `also`: fields of `Append`."""
+        for what in whats:
+            self.past.add(address, what)
+        return self.submit(Append(hold=self.hold, records=[(address, what) for what in whats], **also))
+
+    def submit(self, unit: Unit[T]) -> asyncio.Future[T]:
+        """Submit a unit of this writer. Where another has the turn, or a write failed, this one ends."""
+        future = self._committer.submit(unit)
+        future.add_done_callback(self._notice)
+        return future
+
+    async def end(self, end: TurnEnd, *, output: str = "", cause: str = "") -> None:
+        """End the turn."""
+        await self._committer.commit(EndTurn(self.hold, end, output, cause))
+
+    # Words of others
+
+    def hear_approval(self, approval: Approval) -> None:
+        """Take in an approval's row as committed."""
+        self.approvals[approval.id] = approval
+        self.wake(approval.id)
+
+    def hear_call(self, call: Call) -> None:
+        """Take in a call's row as committed."""
+        self.calls[call.id] = call
+        self._copy_late(call)
+        self.wake(call.id)
+
+    def supersede(self) -> None:
+        """Another writer has the turn, or a write failed: add nothing more."""
+        self.hold.lost = True
+        self._at_rest.set()
+
+    # Resting and letting go
+
+    def branches(self, count: int) -> Branches:
+        """Stand for `count` tasks that go on side by side while their maker waits for them all."""
+        self._active += count - 1
+        return Branches(self, count)
+
+    async def rest(self, why: Rest, *keys: str) -> None:
+        """Wait for a word about one of these; the turn is let go of where nothing else can go on meanwhile."""
+        await self._wait(why, keys)
+
+    async def heard(self, *keys: str, seconds: float) -> None:
+        """Wait for a word about something that is under way, at most so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wait(None, keys)
+
+    def wake(self, key: str) -> None:
+        """Let those go on who wait for a word about this."""
+        for waiter in self._waiters.get(key, ()):
+            if not waiter.future.done():
+                self._active += waiter.rest is not None
+                waiter.future.set_result(None)
+        self._look_at_rest()
+
+    async def let_go_when_at_rest(self) -> None:
+        """Let the turn go once everything rests. Raises `Released`, or `WriterSuperseded` once another has the turn."""
+        while True:
+            await self._at_rest.wait()
+            self._at_rest.clear()
+            if self.hold.lost:
+                raise WriterSuperseded(self.turn.id, self.turn.writer)
+            if self._active == 0 and await self._let_go():
+                raise Released
+
+    async def _wait(self, rest: Rest | None, keys: Sequence[str]) -> None:
+        waiter = _Waiter(asyncio.get_running_loop().create_future(), rest)
+        for key in keys:
+            self._waiters[key].append(waiter)
+        if rest is not None:
+            self.less()
+        try:
+            await waiter.future
+        except asyncio.CancelledError:
+            if rest is not None and (waiter.future.cancelled() or not waiter.future.done()):
+                self._active += 1
+            raise
+        finally:
+            for key in keys:
+                self._waiters[key].remove(waiter)
+                if not self._waiters[key]:
+                    del self._waiters[key]
+
+    async def _let_go(self) -> bool:
+        waiting = {waiter for waiters in self._waiters.values() for waiter in waiters}
+        rests = [waiter.rest for waiter in waiting if waiter.rest is not None]
+        causes = dict.fromkeys(rest.cause for rest in rests if rest.cause)
+        unit = LetGo(
+            hold=self.hold,
+            cause="; ".join(causes),
+            awaits_tool=next((rest.awaits_tool for rest in rests if rest.awaits_tool), ""),
+            again=any(rest.again for rest in rests),
+        )
+        return await self._committer.commit(unit)
+
+    def less(self) -> None:
+        """One task less can go on by itself."""
+        self._active -= 1
+        self._look_at_rest()
+
+    def _look_at_rest(self) -> None:
+        if self._active == 0:
+            self._at_rest.set()
+
+    def _copy_late(self, call: Call) -> None:
+        """Keep a result that settles nothing as evidence (R6.6)."""
+        if call.late and call.result is not None and call.id not in self.past.late:
+            late = LateResult(
+                call_id=call.id,
+                output_json=call.result.text,
+                failed=call.result.outcome is Outcome.FAILED,
+                host=call.host,
+            )
+            self.record(parent_of(call.address), late, copied_results=(call.id,))
+
+    def _notice(self, future: asyncio.Future[Any]) -> None:
+        if not future.cancelled() and isinstance(future.exception(), WriterSuperseded | PartUnavailable):
+            self.supersede()
+
+
+class Branches:
+    """Tasks that go on side by side. The last that ends hands its place on to the one that waits for them all."""
+
+    def __init__(self, writer: Writer, count: int) -> None:
+        self._writer = writer
+        self._left = count
+
+    def ended(self) -> None:
+        """One of them has ended."""
+        self._left -= 1
+        if self._left > 0:
+            self._writer.less()
+
+
+def parent_of(address: str) -> str:
+    """Return the address of the call that makes this one: where its records stand."""
+    return address.rpartition("/")[0]

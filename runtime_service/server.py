@@ -1,0 +1,192 @@
+"""The composition root: builds the parts, joins them, starts the server, and ends it all in order.
+
+    committer ─► scheduler ─► writers        api ─► committer, hosts, lookups
+        │            ▲                        │
+        └── store    └── hosts ◄── lease      └── streams ◄── bell
+
+What listens to what the committer wrote is the scheduler: it begins writers, brings them words and rings the bell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from tutelage.runtime.v1 import (
+    agents_pb2_grpc,
+    approvals_pb2_grpc,
+    conversations_pb2_grpc,
+    programs_pb2_grpc,
+    tools_pb2_grpc,
+    turns_pb2_grpc,
+)
+
+from runtime_service.api.access import AdmissionInterceptor
+from runtime_service.api.agents import AgentService
+from runtime_service.api.approvals import ApprovalService
+from runtime_service.api.conversations import ConversationService
+from runtime_service.api.tool_hosts import ToolHostService
+from runtime_service.api.turns import TurnService
+from runtime_service.domain.problems import NotInThisRelease
+from runtime_service.engine.committer import Committer
+from runtime_service.engine.hosts import Hosts
+from runtime_service.engine.lease import Lease
+from runtime_service.engine.models import Models
+from runtime_service.engine.scheduler import Scheduler
+from runtime_service.engine.scripted import Scripts
+from runtime_service.settings import Settings
+from runtime_service.store.catalogue import Catalogue
+from runtime_service.store.leases import Leases
+from runtime_service.store.migrations import migrate
+from runtime_service.store.reading import Reading
+from runtime_service.store.transactions import Transactions
+from runtime_service.teaching_link import NobodyTeaches
+from service_kit.data_folder import DataFolder
+from service_kit.database import Database
+from service_kit.errors import ErrorsInterceptor
+from service_kit.feeds import Bell, CursorCodec
+from service_kit.grpc_server import Server, Service, TlsFiles, make_server
+from service_kit.identity import IdentityInterceptor, TokenKeys, embedded_issuer, jwks_issuer
+from service_kit.streams import Streams
+
+log = structlog.get_logger()
+
+# How long calls have to finish once the service stops; streams end at once.
+GRACE_SECONDS = 5.0
+ADDRESS_FILE = "runtime.address"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A runtime service that serves."""
+
+    address: str
+    process: str
+
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[Running]:
+    """Run the service for as long as the block lasts; what it holds is handed back at the end.
+
+    Raises `SetupProblem` where it cannot start.
+    """
+    if settings.teaching_address:
+        raise NotInThisRelease("A teaching service")
+    folder = DataFolder(settings.data_dir)
+    lock = folder.lock("runtime")
+    try:
+        await asyncio.to_thread(migrate, settings.database)
+        database = Database(settings.database)
+        try:
+            async with _parts(settings, folder, database) as (server, lease):
+                address = _address(settings.listen, server.port)
+                async with _address_file(settings.data_dir / ADDRESS_FILE, address):
+                    log.info("service.serving", address=address, process=lease.process)
+                    yield Running(address, lease.process)
+                    log.info("service.stopping")
+        finally:
+            await database.close()
+    finally:
+        lock.release()
+
+
+@asynccontextmanager
+async def _parts(
+    settings: Settings, folder: DataFolder, database: Database
+) -> AsyncIterator[tuple[Server, Lease]]:
+    leases, reading, catalogue = Leases(database), Reading(database), Catalogue(database)
+    await leases.end_all()
+    lease = Lease(leases, seconds=settings.lease_seconds, keep_seconds=settings.lease_keep_seconds)
+    await lease.begin()
+    bell, streams = Bell(), Streams()
+    models = Models({"scripted": Scripts(settings.scripts_dir)})
+    scheduler = Scheduler(
+        reading,
+        catalogue,
+        models,
+        NobodyTeaches(),
+        lease,
+        tool_seconds=settings.tool_seconds,
+        ring=lambda topics: bell.ring(*topics),
+    )
+    committer = Committer(Transactions(database), scheduler)
+    hosts = Hosts(committer, lease, reconnect_seconds=settings.reconnect_seconds)
+    scheduler.join(committer, hosts)
+    cursors = CursorCodec(await reading.generation())
+    services: Sequence[Service] = [
+        (agents_pb2_grpc.add_AgentServiceServicer_to_server, AgentService(catalogue, models)),
+        (
+            conversations_pb2_grpc.add_ConversationServiceServicer_to_server,
+            ConversationService(reading, catalogue, committer),
+        ),
+        (
+            turns_pb2_grpc.add_TurnServiceServicer_to_server,
+            TurnService(
+                reading, catalogue, committer, hosts, lease, streams, bell, cursors, approve=settings.approve
+            ),
+        ),
+        (
+            approvals_pb2_grpc.add_ApprovalServiceServicer_to_server,
+            ApprovalService(reading, committer, streams, bell, cursors),
+        ),
+        (approvals_pb2_grpc.add_GrantServiceServicer_to_server, approvals_pb2_grpc.GrantServiceServicer()),
+        (tools_pb2_grpc.add_ToolHostServiceServicer_to_server, ToolHostService(hosts, lease, streams)),
+        (programs_pb2_grpc.add_ProgramServiceServicer_to_server, programs_pb2_grpc.ProgramServiceServicer()),
+    ]
+    keys = await asyncio.to_thread(_keys, settings, folder)
+    interceptors = [ErrorsInterceptor("runtime.tutelage"), IdentityInterceptor(keys), AdmissionInterceptor()]
+    server = make_server(settings.listen, interceptors, services, streams=streams, tls=_tls(settings))
+    async with asyncio.TaskGroup() as group:
+        committing = group.create_task(committer.run())
+        keeping = group.create_task(lease.run())
+        scheduling = group.create_task(scheduler.run())
+        await server.start()
+        try:
+            yield server, lease
+        finally:
+            # First who calls, then what runs, then what is written, then the lease under which it was.
+            await server.stop(GRACE_SECONDS)
+            scheduler.stop()
+            await asyncio.wait([scheduling])
+            committer.close()
+            await asyncio.wait([committing])
+            keeping.cancel()
+            await lease.end()
+
+
+def _keys(settings: Settings, folder: DataFolder) -> TokenKeys:
+    if settings.auth_jwks_file is None:
+        return TokenKeys((embedded_issuer(folder.signing_key()),))
+    issuer = jwks_issuer(
+        settings.auth_jwks_file,
+        issuer=settings.auth_issuer,
+        audience=settings.auth_audience,
+        interactive_clients=frozenset(settings.auth_interactive_clients),
+    )
+    return TokenKeys((issuer,))
+
+
+def _tls(settings: Settings) -> TlsFiles | None:
+    if settings.tls_cert_file is None or settings.tls_key_file is None:
+        return None
+    return TlsFiles(settings.tls_cert_file, settings.tls_key_file)
+
+
+def _address(listen: str, port: int) -> str:
+    return listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
+
+
+@asynccontextmanager
+async def _address_file(path: Path, address: str) -> AsyncIterator[None]:
+    """Say where the service listens, for as long as it does: a port may have been chosen by the system."""
+    await asyncio.to_thread(path.write_text, address)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            await asyncio.to_thread(path.unlink)

@@ -1,0 +1,324 @@
+"""What is looked up: turns, records, approvals, conversations, as they stand. Nothing is written here.
+
+What a caller may see is part of each query (`runtime.md` R10), so that a page is full whatever is hidden from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+
+from sqlalchemy import ColumnElement, Select, and_, exists, func, literal, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runtime_service.domain.addresses import Address
+from runtime_service.domain.approvals import Approval, ApprovalState
+from runtime_service.domain.hosts import Session
+from runtime_service.domain.journal import InstructionsTakenUp, Record, TaskStarted, rebuilt
+from runtime_service.domain.lookups import ApprovalsWanted, TurnDetail, TurnsWanted, Viewer
+from runtime_service.domain.turns import Conversation, Said, Turn, TurnId, TurnState
+from runtime_service.store import tables
+from runtime_service.store.transactions import approval_of, call_of, conversation_of, turn_of
+from service_kit.database import Database
+from service_kit.feeds import FeedRow, horizon, read_after
+
+MOST_EARLIER = 200
+
+
+class Reading:
+    """Looks things up in the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # Turns
+
+    async def turn(self, viewer: Viewer, turn_id: str) -> Turn | None:
+        """Return a turn that the viewer may see."""
+        wanted = select(tables.turns).where(tables.turns.c.id == turn_id, _may_see_turn(viewer))
+        async with self._database.read() as connection:
+            row = (await connection.execute(wanted)).mappings().first()
+        return None if row is None else turn_of(row)
+
+    async def turn_details(self, turns: Sequence[Turn], *, most_waiting: int) -> Sequence[TurnDetail]:
+        """Return turns with what belongs to them, in the same order."""
+        async with self._database.read() as connection:
+            return [await _detail(connection, turn, most_waiting) for turn in turns]
+
+    async def turns(self, viewer: Viewer, wanted: TurnsWanted, before: int | None, most: int) -> Sequence[Turn]:
+        """Return turns, the newest first, that were made before a number."""
+        table = tables.turns
+        found = select(table).where(_may_see_turn(viewer), table.c.parent_turn_id == wanted.parent_turn_id)
+        if wanted.conversation_id:
+            found = found.where(table.c.conversation_id == wanted.conversation_id)
+        if wanted.agent:
+            found = found.where(table.c.agent == wanted.agent)
+        if wanted.states:
+            found = found.where(table.c.state.in_(wanted.states))
+        if wanted.before_turn_id:
+            found = found.where(table.c.id.in_(select(_ancestors(wanted.before_turn_id).c.id)))
+        if before is not None:
+            found = found.where(table.c.made < before)
+        async with self._database.read() as connection:
+            rows = await connection.execute(found.order_by(table.c.made.desc()).limit(most))
+            return [turn_of(row) for row in rows.mappings()]
+
+    async def records(self, turn_id: TurnId, after: int = 0, most: int | None = None) -> Sequence[Record]:
+        """Return a turn's records behind a line, in order."""
+        table = tables.records
+        wanted = select(table).where(table.c.turn_id == turn_id, table.c.line > after).order_by(table.c.line)
+        async with self._database.read() as connection:
+            rows = (await connection.execute(wanted.limit(most))).mappings().all()
+        return [
+            Record(
+                line=row["line"],
+                writer=row["writer"],
+                time=row["time"],
+                address=Address(row["address"]),
+                what=rebuilt(row["kind"], row["facts"], row["words"] if row["erase_time"] is None else None),
+                facts=row["facts"],
+                words=row["words"],
+                words_salt=row["words_salt"],
+                words_digest=row["words_digest"],
+                content_digest=row["content_digest"],
+                chain=row["chain"],
+                erase_time=row["erase_time"],
+            )
+            for row in rows
+        ]
+
+    async def earlier(self, turn: Turn) -> Sequence[Said]:
+        """Return what the turns of its branch before it were asked and handed back, oldest first (R9)."""
+        if not turn.after_turn_id:
+            return []
+        branch = _ancestors(turn.id)
+        table = tables.turns
+        wanted = select(table.c.input, table.c.output).join(branch, table.c.id == branch.c.id)
+        async with self._database.read() as connection:
+            rows = (await connection.execute(wanted.order_by(branch.c.depth.desc()))).all()
+        return [Said(row.input, row.output) for row in rows]
+
+    # What the scheduler looks for
+
+    async def free_turns(self, most: int, not_these: Collection[TurnId]) -> Sequence[TurnId]:
+        """Return turns that may be taken, the longest free first (R6.1, R6.7)."""
+        table, leases, now = tables.turns, tables.leases, datetime.now(UTC)
+        leased = exists().where(leases.c.process == table.c.process, leases.c.until > now)
+        may_have_run = exists().where(
+            tables.calls.c.turn_id == table.c.id, tables.calls.c.open, tables.calls.c.unfinished
+        )
+        free = or_(
+            table.c.state == TurnState.READY,
+            and_(table.c.state == TurnState.RUNNING, ~leased),
+            and_(table.c.state == TurnState.INTERRUPTED, table.c.retry_time <= now, ~may_have_run),
+        )
+        wanted = select(table.c.id).where(free).order_by(table.c.made)
+        async with self._database.read() as connection:
+            found = await connection.execute(wanted.limit(most + len(not_these)))
+            ids = [turn_id for turn_id in found.scalars() if turn_id not in not_these]
+        return ids[:most]
+
+    async def turns_awaiting(self, tenant: str, tools: Collection[str]) -> Sequence[TurnId]:
+        """Return the interrupted turns that wait for a host of one of these tools."""
+        table = tables.turns
+        wanted = select(table.c.id).where(
+            table.c.tenant == tenant,
+            table.c.state == TurnState.INTERRUPTED,
+            table.c.awaits_tool.in_(tools),
+        )
+        async with self._database.read() as connection:
+            return list((await connection.execute(wanted)).scalars())
+
+    async def expired_approvals(self, most: int) -> Sequence[str]:
+        """Return the approvals that wait and whose time ran out."""
+        table = tables.approvals
+        wanted = select(table.c.id).where(
+            table.c.state == ApprovalState.PENDING, table.c.expire_time <= datetime.now(UTC)
+        )
+        async with self._database.read() as connection:
+            return list((await connection.execute(wanted.limit(most))).scalars())
+
+    # Approvals
+
+    async def approval(self, viewer: Viewer, approval_id: str) -> Approval | None:
+        """Return an approval that the viewer may see."""
+        found = await self.approvals_by_id(viewer, [approval_id])
+        return found[0] if found else None
+
+    async def approvals_by_id(self, viewer: Viewer, ids: Collection[str]) -> Sequence[Approval]:
+        """Return those of these approvals that the viewer may see, as they stand."""
+        table = tables.approvals
+        wanted = select(table).where(table.c.id.in_(ids), _may_see_approval(viewer))
+        async with self._database.read() as connection:
+            return [approval_of(row) for row in (await connection.execute(wanted)).mappings()]
+
+    async def approvals(
+        self, viewer: Viewer, wanted: ApprovalsWanted, after: int | None, most: int
+    ) -> Sequence[Approval]:
+        """Return approvals behind a number, the oldest first."""
+        async with self._database.read() as connection:
+            return await _approvals(connection, viewer, wanted, after, most)
+
+    async def waiting_now(
+        self, viewer: Viewer, wanted: ApprovalsWanted, after: int | None, most: int
+    ) -> tuple[Sequence[Approval], int, int]:
+        """Return what waits behind a number, with how far the feed and the numbers of this very snapshot go (R11)."""
+        newest = select(func.coalesce(func.max(tables.approvals.c.seq), 0))
+        async with self._database.read() as connection:
+            found = await _approvals(connection, viewer, wanted, after, most)
+            feed_at = await horizon(connection, tables.approval_feed)
+            return found, feed_at, (await connection.execute(newest)).scalar_one()
+
+    async def approval_news(self, tenant: str, position: int, most: int) -> Sequence[FeedRow]:
+        """Return what happened to approvals behind a position of their feed."""
+        async with self._database.read() as connection:
+            return await read_after(connection, tables.approval_feed, position, most, tenant)
+
+    async def interruptions(self, turn_id: str, position: int, most: int) -> Sequence[FeedRow]:
+        """Return when a turn was interrupted, behind a position of the turns' feed."""
+        feed = tables.turn_feed
+        wanted = select(feed).where(feed.c.subject == turn_id, feed.c.position > position)
+        async with self._database.read() as connection:
+            rows = await connection.execute(wanted.order_by(feed.c.position).limit(most))
+            return [FeedRow(**row) for row in rows.mappings()]
+
+    # Conversations, hosts, the database itself
+
+    async def conversation(self, viewer: Viewer, conversation_id: str) -> Conversation | None:
+        """Return a conversation that the viewer may see."""
+        table = tables.conversations
+        wanted = select(table).where(table.c.id == conversation_id, _may_see_conversation(viewer))
+        async with self._database.read() as connection:
+            row = (await connection.execute(wanted)).mappings().first()
+        return None if row is None else conversation_of(row)
+
+    async def conversations(
+        self, viewer: Viewer, agent: str, before: int | None, most: int
+    ) -> Sequence[Conversation]:
+        """Return conversations, the newest first, that were made before a number."""
+        table = tables.conversations
+        wanted = select(table).where(_may_see_conversation(viewer))
+        if agent:
+            wanted = wanted.where(table.c.agent == agent)
+        if before is not None:
+            wanted = wanted.where(table.c.made < before)
+        async with self._database.read() as connection:
+            rows = await connection.execute(wanted.order_by(table.c.made.desc()).limit(most))
+            return [conversation_of(row) for row in rows.mappings()]
+
+    async def session(self, incarnation: str) -> Session | None:
+        """Return an incarnation's newest session."""
+        table = tables.sessions
+        async with self._database.read() as connection:
+            found = await connection.execute(select(table).where(table.c.incarnation == incarnation))
+            row = found.mappings().first()
+        return None if row is None else Session(**row)
+
+    async def generation(self) -> str:
+        """Return what tells this database from any other: cursors are bound to it."""
+        facts = tables.database_facts
+        async with self._database.read() as connection:
+            wanted = select(facts.c.value).where(facts.c.name == "generation")
+            return str((await connection.execute(wanted)).scalar_one())
+
+
+def _ancestors(turn_id: str):  # type: ignore[no-untyped-def]
+    """Return the turns that a turn follows on its branch, the nearest at depth 1."""
+    table = tables.turns
+    branch = (
+        select(table.c.after_turn_id.label("id"), literal(1).label("depth"))
+        .where(table.c.id == turn_id, table.c.after_turn_id != "")
+        .cte("branch", recursive=True)
+    )
+    further = (
+        select(table.c.after_turn_id, branch.c.depth + 1)
+        .join(branch, table.c.id == branch.c.id)
+        .where(table.c.after_turn_id != "", branch.c.depth < MOST_EARLIER)
+    )
+    return branch.union_all(further)
+
+
+async def _detail(connection: AsyncConnection, turn: Turn, most_waiting: int) -> TurnDetail:
+    asked = tables.approvals
+    waits = (asked.c.turn_id == turn.id, asked.c.state == ApprovalState.PENDING)
+    waiting, count = [], 0
+    if not turn.state.ended:
+        rows = await connection.execute(select(asked).where(*waits).order_by(asked.c.seq).limit(most_waiting))
+        waiting = [approval_of(row) for row in rows.mappings()]
+        count = (await connection.execute(select(func.count()).select_from(asked).where(*waits))).scalar_one()
+    calls = tables.calls
+    may_have_run = select(calls).where(calls.c.turn_id == turn.id, calls.c.open, calls.c.unfinished)
+    rows = await connection.execute(may_have_run.order_by(calls.c.start_time, calls.c.id))
+    unfinished = [call_of(row) for row in rows.mappings()]
+    return TurnDetail(turn, waiting, count, unfinished, await _tasks(connection, turn))
+
+
+async def _tasks(
+    connection: AsyncConnection, turn: Turn
+) -> Sequence[tuple[str, TaskStarted | InstructionsTakenUp]]:
+    records = tables.records
+    wanted = (
+        select(records.c.address, records.c.kind, records.c.facts)
+        .where(records.c.turn_id == turn.id, records.c.kind.in_(["task_started", "instructions_taken_up"]))
+        .order_by(records.c.line)
+    )
+    found = []
+    for row in await connection.execute(wanted):
+        what = rebuilt(row.kind, row.facts, "")
+        assert isinstance(what, TaskStarted | InstructionsTakenUp)
+        found.append((row.address, what))
+    return found
+
+
+async def _approvals(
+    connection: AsyncConnection, viewer: Viewer, wanted: ApprovalsWanted, after: int | None, most: int
+) -> Sequence[Approval]:
+    table = tables.approvals
+    found: Select[tuple[object, ...]] = select(table).where(_may_see_approval(viewer))
+    found = found.where(table.c.state.in_(wanted.states or (ApprovalState.PENDING,)))
+    for name in ("agent", "conversation_id", "turn_id", "tool"):
+        if value := getattr(wanted, name):
+            found = found.where(table.c[name] == value)
+    if wanted.put_to_me:
+        found = found.where(_is_put_to(viewer, table.c.id))
+    if after is not None:
+        found = found.where(table.c.seq > after)
+    rows = await connection.execute(found.order_by(table.c.seq).limit(most))
+    return [approval_of(row) for row in rows.mappings()]
+
+
+def _is_put_to(viewer: Viewer, approval_id: ColumnElement[str]) -> ColumnElement[bool]:
+    put = tables.put_to
+    return exists().where(
+        put.c.approval_id == approval_id, put.c.tenant == viewer.tenant, put.c.who.in_(viewer.put_to)
+    )
+
+
+def _may_see_turn(viewer: Viewer) -> ColumnElement[bool]:
+    """Say which turns a viewer may see: theirs, given by them, with something put to them, or all (R10)."""
+    table, put = tables.turns, tables.put_to
+    if viewer.sees_all:
+        return table.c.tenant == viewer.tenant
+    put_to_them = exists().where(
+        put.c.turn_id == table.c.root_id, put.c.tenant == viewer.tenant, put.c.who.in_(viewer.put_to)
+    )
+    theirs = or_(table.c.work_for_id == viewer.account, table.c.given_by_id == viewer.account, put_to_them)
+    return and_(table.c.tenant == viewer.tenant, theirs)
+
+
+def _may_see_approval(viewer: Viewer) -> ColumnElement[bool]:
+    table = tables.approvals
+    if viewer.sees_all:
+        return table.c.tenant == viewer.tenant
+    turns = select(tables.turns.c.id).where(_may_see_turn(viewer), tables.turns.c.id == table.c.turn_id)
+    return and_(table.c.tenant == viewer.tenant, exists(turns))
+
+
+def _may_see_conversation(viewer: Viewer) -> ColumnElement[bool]:
+    table = tables.conversations
+    if viewer.sees_all:
+        return table.c.tenant == viewer.tenant
+    turns = select(tables.turns.c.id).where(
+        _may_see_turn(viewer), tables.turns.c.conversation_id == table.c.id
+    )
+    return and_(table.c.tenant == viewer.tenant, or_(table.c.opened_by_id == viewer.account, exists(turns)))

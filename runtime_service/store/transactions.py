@@ -1,0 +1,335 @@
+"""One transaction of the committer: load the rows that its units need, run them, write what changed (`runtime.md` R5.5).
+
+Few statements, many rows: a statement costs far more than a row. Rows are locked in one order everywhere: turns, the root
+first, then approvals, sessions, calls. On SQLite the transaction holds the one writer, which locks them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import RowMapping, Table, bindparam, insert, or_, select, tuple_, update
+from sqlalchemy.dialects.sqlite import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runtime_service.domain.approvals import Approval
+from runtime_service.domain.calls import Call
+from runtime_service.domain.hosts import CallId, Incarnation, Session
+from runtime_service.domain.journal import Record, kind_of
+from runtime_service.domain.ledger import Committed, Ledger, Needs, RequestKey, Unit
+from runtime_service.domain.turns import Conversation, ConversationId, Turn, TurnId, TurnState
+from runtime_service.store import tables
+from service_kit.database import Database
+from service_kit.feeds import FeedEntry, append
+
+NOT_ENDED = [state for state in TurnState if not state.ended]
+
+_TURN = [field.name for field in fields(Turn)]
+_APPROVAL = [field.name for field in fields(Approval)]
+_CALL = [field.name for field in fields(Call)]
+_SESSION = [field.name for field in fields(Session)]
+_CONVERSATION = [field.name for field in fields(Conversation)]
+
+
+class Transactions:
+    """Runs units against the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def run(self, units: Sequence[Unit[Any]]) -> Committed:
+        """Run units in one transaction, each all or nothing. An answer that is an exception is a refusal.
+
+        Raises whatever the database raises; then nothing was written.
+        """
+        async with self._database.write() as connection:
+            ledger = await _load(connection, [unit.needs for unit in units])
+            answers = [_answer(ledger, unit) for unit in units]
+            await _write(connection, ledger)
+        return Committed(answers, ledger)
+
+
+def _answer(ledger: Ledger, unit: Unit[Any]) -> Any:
+    try:
+        return ledger.run(unit)
+    except Exception as refusal:
+        return refusal
+
+
+# Loading
+
+
+async def _load(connection: AsyncConnection, needs: Sequence[Needs]) -> Ledger:
+    ledger = Ledger(now=datetime.now(UTC))
+    loading = _Loading(connection, ledger)
+    await loading.calls(tables.calls.c.id.in_, {one for need in needs for one in need.calls})
+    await loading.open_calls_of({one for need in needs for one in need.calls_of})
+    await loading.approvals(tables.approvals.c.id.in_, {one for need in needs for one in need.approvals})
+    touched = {call.turn_id for call in ledger.calls.all()}
+    touched |= {TurnId(approval.asking_turn_id) for approval in ledger.approvals.all()}
+    await loading.turns({one for need in needs for one in need.turns} | touched)
+    with_conversation = {one for need in needs for one in need.conversations_of}
+    conversations = {one for need in needs for one in need.conversations} | {
+        ConversationId(turn.conversation_id)
+        for turn in ledger.turns.all()
+        if turn.id in with_conversation and turn.conversation_id
+    }
+    await loading.conversations(conversations)
+    await loading.words({one for need in needs for one in need.words_of} | touched)
+    await loading.sessions({one for need in needs for one in need.sessions})
+    await loading.requests([need.request for need in needs if need.request is not None])
+    if any(need.leases for need in needs):
+        await loading.leases()
+    return ledger
+
+
+class _Loading:
+    """Loads rows into a ledger, each statement's worth at once."""
+
+    def __init__(self, connection: AsyncConnection, ledger: Ledger) -> None:
+        self._connection = connection
+        self._ledger = ledger
+
+    async def turns(self, ids: set[TurnId]) -> None:
+        if ids:
+            for row in await self._rows(select(tables.turns).where(tables.turns.c.id.in_(ids))):
+                self._ledger.turns.loaded[row["id"]] = turn_of(row)
+
+    async def conversations(self, ids: set[ConversationId]) -> None:
+        if not ids:
+            return
+        table = tables.conversations
+        for row in await self._rows(select(table).where(table.c.id.in_(ids))):
+            self._ledger.conversations.loaded[row["id"]] = conversation_of(row)
+        turns = tables.turns
+        not_ended = select(turns).where(turns.c.conversation_id.in_(ids), turns.c.state.in_(NOT_ENDED))
+        for row in await self._rows(not_ended):
+            self._ledger.turns.loaded.setdefault(row["id"], turn_of(row))
+
+    async def approvals(self, where: Any, ids: set[str]) -> None:
+        if ids:
+            for row in await self._rows(select(tables.approvals).where(where(ids))):
+                self._ledger.approvals.loaded[row["id"]] = approval_of(row)
+
+    async def calls(self, where: Any, ids: set[CallId]) -> None:
+        if ids:
+            for row in await self._rows(select(tables.calls).where(where(ids))):
+                self._ledger.calls.loaded[row["id"]] = call_of(row)
+
+    async def open_calls_of(self, incarnations: set[Incarnation]) -> None:
+        if incarnations:
+            table = tables.calls
+            of_them = select(table).where(table.c.incarnation.in_(incarnations), table.c.open.is_(True))
+            for row in await self._rows(of_them):
+                self._ledger.calls.loaded[row["id"]] = call_of(row)
+
+    async def words(self, turn_ids: set[TurnId]) -> None:
+        if not turn_ids:
+            return
+        asked, started = tables.approvals, tables.calls
+        not_closed = select(asked).where(asked.c.asking_turn_id.in_(turn_ids), asked.c.closed.is_(False))
+        for row in await self._rows(not_closed):
+            self._ledger.approvals.loaded.setdefault(row["id"], approval_of(row))
+        unsettled = select(started).where(
+            started.c.turn_id.in_(turn_ids), or_(started.c.open.is_(True), started.c.to_copy.is_(True))
+        )
+        for row in await self._rows(unsettled):
+            self._ledger.calls.loaded.setdefault(row["id"], call_of(row))
+
+    async def sessions(self, incarnations: set[Incarnation]) -> None:
+        if incarnations:
+            table = tables.sessions
+            for row in await self._rows(select(table).where(table.c.incarnation.in_(incarnations))):
+                self._ledger.sessions.loaded[row["incarnation"]] = Session(**_picked(row, _SESSION))
+
+    async def requests(self, keys: Sequence[RequestKey]) -> None:
+        if not keys:
+            return
+        table = tables.requests
+        columns = (table.c.tenant, table.c.account, table.c.rpc, table.c.request_id)
+        same = tuple_(*columns).in_([(key.tenant, key.account, key.rpc, key.request_id) for key in keys])
+        for row in await self._rows(select(table).where(same)):
+            key = RequestKey(row["tenant"], row["account"], row["rpc"], row["request_id"])
+            self._ledger.requests.loaded[key] = (row["digest"], row["response_key"])
+
+    async def leases(self) -> None:
+        table = tables.leases
+        living = await self._rows(select(table.c.process).where(table.c.until > self._ledger.now))
+        self._ledger.living = frozenset(row["process"] for row in living)
+
+    async def _rows(self, statement: Any) -> Sequence[RowMapping]:
+        return (await self._connection.execute(statement)).mappings().all()
+
+
+def _picked(row: RowMapping, names: Iterable[str]) -> dict[str, Any]:
+    return {name: row[name] for name in names}
+
+
+def turn_of(row: RowMapping) -> Turn:
+    """Return the turn that a row of `turns` is."""
+    return Turn(**_picked(row, _TURN))
+
+
+def conversation_of(row: RowMapping) -> Conversation:
+    """Return the conversation that a row of `conversations` is."""
+    return Conversation(**_picked(row, _CONVERSATION))
+
+
+def approval_of(row: RowMapping) -> Approval:
+    """Return the approval that a row of `approvals` is."""
+    return Approval(**_picked(row, _APPROVAL))
+
+
+def call_of(row: RowMapping) -> Call:
+    """Return the call that a row of `calls` is."""
+    return Call(**_picked(row, _CALL))
+
+
+# Writing
+
+
+async def _write(connection: AsyncConnection, ledger: Ledger) -> None:
+    await _put(connection, tables.turns, "id", [_turn_row(turn) for turn in _new(ledger.turns)], [
+        _turn_row(turn) for turn in _changed(ledger.turns)
+    ])  # fmt: skip
+    await _insert(connection, tables.records, [_record_row(turn, one) for turn, one in ledger.records])
+    asked = _new(ledger.approvals)
+    await _put(connection, tables.approvals, "id", [_approval_row(one) for one in asked], [
+        _approval_row(one) for one in _changed(ledger.approvals)
+    ])  # fmt: skip
+    await _insert(connection, tables.put_to, [row for one in asked for row in _put_to_rows(one)])
+    await _put(connection, tables.calls, "id", [_call_row(one) for one in _new(ledger.calls)], [
+        _call_row(one) for one in _changed(ledger.calls)
+    ])  # fmt: skip
+    await _put(connection, tables.conversations, "id", [
+        _conversation_row(one) for one in _new(ledger.conversations)
+    ], [_conversation_row(one) for one in _changed(ledger.conversations)])  # fmt: skip
+    await _put(connection, tables.sessions, "incarnation", [
+        _own_row(one, _SESSION) for one in _new(ledger.sessions)
+    ], [_own_row(one, _SESSION) for one in _changed(ledger.sessions)])  # fmt: skip
+    await _insert(connection, tables.requests, _request_rows(ledger))
+    await _keep(connection, ledger)
+    for feed, table in tables.FEEDS.items():
+        entries = [
+            FeedEntry(news.tenant, news.kind, news.subject, ledger.now, news.detail)
+            for news in ledger.news
+            if news.feed == feed
+        ]
+        await append(connection, table, entries)
+
+
+def _new(rows: Any) -> list[Any]:
+    return [row for key, row in rows.changed.items() if key not in rows.loaded]
+
+
+def _changed(rows: Any) -> list[Any]:
+    return [row for key, row in rows.changed.items() if key in rows.loaded and row is not rows.loaded[key]]
+
+
+async def _insert(connection: AsyncConnection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    if rows:
+        await connection.execute(insert(table), rows)
+
+
+async def _put(
+    connection: AsyncConnection, table: Table, key: str, new: Sequence[Mapping[str, Any]],
+    changed: Sequence[Mapping[str, Any]],
+) -> None:  # fmt: skip
+    await _insert(connection, table, new)
+    if changed:
+        columns = [name for name in changed[0] if name != key]
+        statement = (
+            update(table)
+            .where(table.c[key] == bindparam("the_key"))
+            .values({name: bindparam(name) for name in columns})
+        )
+        await connection.execute(statement, [{**row, "the_key": row[key]} for row in changed])
+
+
+def _own_row(value: Any, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in names}
+
+
+def _turn_row(turn: Turn) -> dict[str, Any]:
+    row = _own_row(turn, _TURN)
+    del row["made"]
+    return row | {"work_for_id": turn.work_for.id, "given_by_id": turn.given_by.id}
+
+
+def _conversation_row(conversation: Conversation) -> dict[str, Any]:
+    row = _own_row(conversation, _CONVERSATION)
+    del row["made"]
+    return row | {"opened_by_id": conversation.opened_by.id}
+
+
+def _approval_row(approval: Approval) -> dict[str, Any]:
+    row = _own_row(approval, _APPROVAL)
+    del row["seq"]
+    return row
+
+
+def _put_to_rows(approval: Approval) -> list[dict[str, Any]]:
+    return [
+        {"tenant": approval.tenant, "who": who, "approval_id": approval.id, "turn_id": approval.turn_id}
+        for who in approval.put_to
+    ]
+
+
+def _call_row(call: Call) -> dict[str, Any]:
+    return _own_row(call, _CALL) | {"open": call.open, "to_copy": call.to_copy}
+
+
+def _record_row(turn: Turn, record: Record) -> dict[str, Any]:
+    return {
+        "turn_id": turn.id,
+        "line": record.line,
+        "tenant": turn.tenant,
+        "writer": record.writer,
+        "time": record.time,
+        "address": record.address,
+        "kind": kind_of(record.what),
+        "facts": record.facts,
+        "words": record.words,
+        "words_salt": record.words_salt,
+        "words_digest": record.words_digest,
+        "content_digest": record.content_digest,
+        "chain": record.chain,
+        "erase_time": record.erase_time,
+    }
+
+
+def _request_rows(ledger: Ledger) -> list[dict[str, Any]]:
+    return [
+        {
+            "tenant": key.tenant,
+            "account": key.account,
+            "rpc": key.rpc,
+            "request_id": key.request_id,
+            "digest": digest,
+            "response_key": answer,
+            "time": ledger.now,
+        }
+        for key, (digest, answer) in ledger.requests.changed.items()
+    ]
+
+
+async def _keep(connection: AsyncConnection, ledger: Ledger) -> None:
+    """Keep what is found by its hash: written once, whoever brings it."""
+    if ledger.declared:
+        rows = [
+            {"tenant": tenant, "name": name, "hash": digest, "declaration": one, "declare_time": ledger.now}
+            for (tenant, name, digest), one in ledger.declared.items()
+        ]
+        put = upsert(tables.declarations)
+        newest = {"declaration": put.excluded.declaration, "declare_time": put.excluded.declare_time}
+        keys = ["tenant", "name", "hash"]
+        await connection.execute(put.on_conflict_do_update(index_elements=keys, set_=newest), rows)
+    if ledger.tool_lists:
+        lists = [
+            {"tenant": tenant, "hash": digest, "tools": tools}
+            for (tenant, digest), tools in ledger.tool_lists.items()
+        ]
+        await connection.execute(upsert(tables.tool_lists).on_conflict_do_nothing(), lists)
