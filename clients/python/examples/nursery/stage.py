@@ -1,7 +1,7 @@
 """What the nursery story needs around it: the processes, the people, the terminal.
 
-All of it is real: a runtime service on SQLite, a tool host in a process of its own, tokens for each person, and
-a folder of notes.
+All of it is real: a runtime service on SQLite, a tool host in a process of its own, a token for each person,
+and a folder of notes.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python story.py [--yes] [--data-dir FOLDER]
 
-Gus asks the gardener, an agent, to merge notes. The gardener reads by itself; before it writes, somebody is asked.
-Hale, who supervises, sees what would be written and answers. Then the tool host is killed between its effect and
-its result, and a person says what became of the call.
+Gus asks the gardener, an agent, to merge notes. The gardener reads by itself; before it writes, somebody is
+asked. Hale, who supervises, sees what would be written and answers. Then the tool host is killed between its
+effect and its result, and a person says what became of the call.
 
 Everything goes through the public gRPC API. The story ends with 0 only if all of it came out as told.
 """
@@ -240,9 +240,9 @@ class Story:
         raise StoryError(f"The watch ended without {wanted}.")
 
     async def _tools_on_offer(self) -> None:
-        """Look until the host's hello has been taken."""
+        """Look until the host's hello has been taken: no event tells of tools."""
         async with asyncio.timeout(DEADLINE_SECONDS):
-            while not (await self.gus.tools.ListTools(ListToolsRequest())).tools:
+            while not (await self.gus.tools.ListTools(ListToolsRequest())).tools:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
 
@@ -295,12 +295,12 @@ def main(
     folder = data_dir or Path(tempfile.mkdtemp(prefix="nursery-"))
     try:
         asyncio.run(run(folder, terminal))
-    except* (StoryError, StartError, TutelageError, TimeoutError) as failed:
-        for failure in failed.exceptions:
-            terminal.tell(f"{type(failure).__name__}: {failure}")
+    except (StoryError, StartError, TutelageError, TimeoutError, ExceptionGroup) as failure:
+        first = failure.exceptions[0] if isinstance(failure, ExceptionGroup) else failure
+        terminal.tell(f"{type(first).__name__}: {first}")
         terminal.tell(f"The logs are in {folder}.")
         raise SystemExit(1) from None
-    except* KeyboardInterrupt:
+    except KeyboardInterrupt:
         raise SystemExit(130) from None
     if data_dir is None:
         shutil.rmtree(folder)

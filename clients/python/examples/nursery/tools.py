@@ -2,8 +2,8 @@
 
     TUTELAGE_TO_RUNTIME=127.0.0.1:7420 TUTELAGE_TOKEN=… python tools.py NOTES_FOLDER
 
-Each run of a tool is a line in `tool-runs.jsonl` beside the folder, written as it begins: so that the story can
-count what really ran. SIGTERM drains the host.
+Each run of a tool is a line in `tool-runs.jsonl` beside the folder, written as it begins: so that the story
+can count what really ran. SIGTERM drains the host.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Annotated
 from pydantic import Field
 from tutelage import CHANGES, READS, ToolHost, connect, current_call
 
-# The story's accident. While the file that this names exists, the next note that was written kills this process:
-# after its effect, and before anybody was told its result.
+# The story's accident. While the file that this names exists, the next note that was written kills this
+# process: after its effect, and before anybody was told its result.
 DIE_AFTER_EFFECT = "NURSERY_DIE_AFTER_EFFECT"
 
 Name = Annotated[str, Field(description="The note's file name, like todo.md.")]
