@@ -480,7 +480,7 @@ def small_service(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_up_serves_says_how_to_sign_in_and_stops_cleanly(
     small_service: Path, number: signal.Signals
 ) -> None:

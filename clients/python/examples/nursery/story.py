@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import uuid
@@ -106,6 +107,7 @@ class Story:
         async with self._asked(source, target) as (turn_id, events):
             yes, approval = await self._answered(turn_id, events, meant)
             turn = await self._ended(events)
+        expect(turn.output.startswith("Done") is yes, "the gardener was told what the answer was")
         self.runs["write_note"] += yes
         wanted = json.loads(approval.input_json)["text"] if yes else before
         expect(self.stage.note(target) == wanted, f"{target} reads as {'approved' if yes else 'before'}")
@@ -274,7 +276,11 @@ async def tell(stage: Stage, terminal: Terminal) -> None:
 
 
 async def run(folder: Path, terminal: Terminal) -> None:
-    """Set the stage, tell the story, and clear the stage."""
+    """Set the stage, tell the story, and clear the stage, also when the terminal goes."""
+    told = asyncio.current_task()
+    assert told is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, told.cancel)
     async with set_up(folder) as stage:
         await tell(stage, terminal)
     expect(await stage.runtime.ended() == 0, "the runtime stopped cleanly")
@@ -300,7 +306,7 @@ def main(
         terminal.tell(f"{type(first).__name__}: {first}")
         terminal.tell(f"The logs are in {folder}.")
         raise SystemExit(1) from None
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         raise SystemExit(130) from None
     if data_dir is None:
         shutil.rmtree(folder)
