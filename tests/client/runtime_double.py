@@ -13,10 +13,9 @@ from typing import Any
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
-from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped, unused-ignore]
+from google.rpc import error_details_pb2, status_pb2
 from grpc import aio
 from tutelage.runtime.v1 import approvals_pb2_grpc, tools_pb2_grpc, turns_pb2_grpc
-from tutelage.runtime.v1.approvals_pb2 import WatchApprovalsRequest, WatchApprovalsResponse
 from tutelage.runtime.v1.tools_pb2 import (
     CallResult,
     CallsCancelled,
@@ -29,14 +28,6 @@ from tutelage.runtime.v1.tools_pb2 import (
     ServeResponse,
     ToolCall,
     ToolCalls,
-)
-from tutelage.runtime.v1.turns_pb2 import (
-    AbandonTurnRequest,
-    AbandonTurnResponse,
-    GetTurnRequest,
-    GetTurnResponse,
-    WatchTurnRequest,
-    WatchTurnResponse,
 )
 
 WAIT_SECONDS = 20
@@ -177,7 +168,7 @@ Answer = Callable[[Any, Any], Awaitable[Any]]
 Streaming = Callable[[Any, Any], AsyncIterator[Any]]
 
 
-class Turns(turns_pb2_grpc.TurnServiceServicer):
+class LaidDown:
     """Answers each call with the next of the answers that a test laid down."""
 
     def __init__(self) -> None:
@@ -187,40 +178,31 @@ class Turns(turns_pb2_grpc.TurnServiceServicer):
         self.answers: list[Answer] = []
         self.streams: list[Streaming] = []
 
-    async def _answer(self, request: Any, context: Any) -> Any:
+    async def answer(self, request: Any, context: Any) -> Any:
         self.asked.append(request)
         self.metadata.append(dict(context.invocation_metadata()))
         self.remaining.append(context.time_remaining())
         return await self.answers.pop(0)(request, context)
 
-    async def GetTurn(self, request: GetTurnRequest, context: Any) -> GetTurnResponse:
-        response: GetTurnResponse = await self._answer(request, context)
-        return response
-
-    async def AbandonTurn(self, request: AbandonTurnRequest, context: Any) -> AbandonTurnResponse:
-        response: AbandonTurnResponse = await self._answer(request, context)
-        return response
-
-    async def WatchTurn(self, request: WatchTurnRequest, context: Any) -> AsyncIterator[WatchTurnResponse]:
+    async def stream(self, request: Any, context: Any) -> AsyncIterator[Any]:
         self.asked.append(request)
         self.metadata.append(dict(context.invocation_metadata()))
         async for response in self.streams.pop(0)(request, context):
             yield response
 
 
-class Approvals(approvals_pb2_grpc.ApprovalServiceServicer):
-    """Answers each watch with the next of the streams that a test laid down."""
+class Turns(LaidDown, turns_pb2_grpc.TurnServiceServicer):
+    """Turns, as a test lays them down."""
 
-    def __init__(self) -> None:
-        self.asked: list[WatchApprovalsRequest] = []
-        self.streams: list[Streaming] = []
+    GetTurn = AbandonTurn = ListRecords = LaidDown.answer
+    WatchTurn = LaidDown.stream
 
-    async def WatchApprovals(
-        self, request: WatchApprovalsRequest, context: Any
-    ) -> AsyncIterator[WatchApprovalsResponse]:
-        self.asked.append(request)
-        async for response in self.streams.pop(0)(request, context):
-            yield response
+
+class Approvals(LaidDown, approvals_pb2_grpc.ApprovalServiceServicer):
+    """Approvals, as a test lays them down."""
+
+    GetApproval = ListApprovals = DecideApproval = LaidDown.answer
+    WatchApprovals = LaidDown.stream
 
 
 class RuntimeDouble:

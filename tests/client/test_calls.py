@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from google.rpc import error_details_pb2  # type: ignore[import-untyped, unused-ignore]
+from google.rpc import error_details_pb2
 from tutelage.client import Tutelage, connect
 from tutelage.errors import TutelageError
 from tutelage.runtime.v1.turns_pb2 import (

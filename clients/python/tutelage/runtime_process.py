@@ -17,7 +17,7 @@ from typing import Self
 
 import grpc
 from grpc import aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped, unused-ignore]
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 ADDRESS_FILE = "runtime.address"
 LOG_FILE = "runtime.log"

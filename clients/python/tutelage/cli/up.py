@@ -31,7 +31,7 @@ def up(
 async def _up(data_dir: Path, listen: str) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
     signing_key(data_dir)
     runtime = await _started(data_dir, listen, stop)

@@ -1,0 +1,533 @@
+"""The command line, as a person runs it: a process, its output, its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import jwt
+import pytest
+from tutelage.common.v1.principal_pb2 import PRINCIPAL_KIND_PERSON, Principal
+from tutelage.runtime.v1.approvals_pb2 import (
+    APPROVAL_STATE_APPROVED,
+    APPROVAL_STATE_DENIED,
+    APPROVAL_STATE_PENDING,
+    DECISION_APPROVE,
+    DECISION_DENY,
+    Answer,
+    Approval,
+    ApprovalSettled,
+    DecideApprovalResponse,
+    GetApprovalResponse,
+    ListApprovalsResponse,
+    Waiting,
+    WatchApprovalsResponse,
+)
+from tutelage.runtime.v1.journal_pb2 import ModelReplied, Record, RequestedCall, TurnGiven
+from tutelage.runtime.v1.turns_pb2 import (
+    TURN_STATE_INTERRUPTED,
+    GetTurnResponse,
+    ListRecordsResponse,
+    Receipt,
+    Turn,
+    UnfinishedCall,
+    Work,
+)
+
+from tests.client.runtime_double import WAIT_SECONDS, RuntimeDouble, refuse
+
+GUS = Principal(id="gus", kind=PRINCIPAL_KIND_PERSON)
+
+# What `tutelage up` starts: it serves its health, tells its address, and stops when it is told to.
+SMALL_SERVICE = """
+import asyncio, os, pathlib, signal
+from grpc import aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+async def main():
+    folder = pathlib.Path(os.environ["TUTELAGE_RUNTIME_DATA_DIR"])
+    if (folder / "broken").exists():
+        raise SystemExit("The database cannot be opened.")
+    server = aio.server()
+    servicer = health.aio.HealthServicer()
+    await servicer.set("", health_pb2.HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    port = server.add_insecure_port(os.environ["TUTELAGE_RUNTIME_LISTEN"])
+    await server.start()
+    address = folder / "runtime.address"
+    address.write_text(f"127.0.0.1:{port}")
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    await stop.wait()
+    await server.stop(1)
+    address.unlink()
+
+asyncio.run(main())
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+    def refused(self, code: int = 1) -> str:
+        """Return the one line on stderr of a command that failed."""
+        assert self.code == code, self
+        assert self.out == "" or code == 1
+        assert "Traceback" not in self.err
+        lines = self.err.strip().split("\n")
+        assert len(lines) == 1, lines
+        assert lines[0].startswith("tutelage: ")
+        return lines[0]
+
+
+@asynccontextmanager
+async def started(*arguments: str, cwd: Path, **settings: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("TUTELAGE_")}
+    process = await asyncio.create_subprocess_exec(
+        str(Path(sys.executable).with_name("tutelage")),
+        *arguments,
+        cwd=cwd,
+        env={**clean, "COLUMNS": "200", **settings},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def heard(process: asyncio.subprocess.Process, words: str) -> str:
+    """Read what the process says until it has said this."""
+    assert process.stdout is not None
+    said = ""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while words not in said:
+            line = (await process.stdout.readline()).decode()
+            assert line, f"it ended without {words}: {said}"
+            said += line
+    return said
+
+
+async def finished(process: asyncio.subprocess.Process) -> Ran:
+    async with asyncio.timeout(WAIT_SECONDS):
+        out, err = await process.communicate()
+    assert process.returncode is not None
+    return Ran(process.returncode, out.decode(), err.decode())
+
+
+class Person:
+    """Somebody at a terminal, signed in at the double."""
+
+    def __init__(self, double: RuntimeDouble, folder: Path) -> None:
+        self.folder = folder
+        self.settings = {"TUTELAGE_TO_RUNTIME": double.address, "TUTELAGE_TOKEN": "hales-token"}
+
+    async def runs(self, *arguments: str) -> Ran:
+        async with started(*arguments, cwd=self.folder, **self.settings) as process:
+            return await finished(process)
+
+
+@pytest.fixture
+def hale(double: RuntimeDouble, tmp_path: Path) -> Person:
+    return Person(double, tmp_path)
+
+
+async def ran(*arguments: str, cwd: Path, **settings: str) -> Ran:
+    async with started(*arguments, cwd=cwd, **settings) as process:
+        return await finished(process)
+
+
+def answer(response: Any) -> Any:
+    async def given(request: Any, context: Any) -> Any:
+        return response
+
+    return given
+
+
+def refusal(code: grpc.StatusCode, reason: str, message: str) -> Any:
+    async def given(request: Any, context: Any) -> None:
+        await refuse(context, code, reason, message)
+
+    return given
+
+
+def approval(**changes: Any) -> Approval:
+    told: dict[str, Any] = {
+        "id": "a1",
+        "turn_id": "t1",
+        "tool": "write_note",
+        "tool_description": "Replace a note.",
+        "address": "gardener/write_note#1",
+        "input_json": '{"name":"todo.md","text":"one\\u202etwo"}',
+        "fingerprint": "f" * 64,
+        "work_for": GUS,
+        "given_by": GUS,
+        "put_to": ["gus", "role:supervises"],
+        "state": APPROVAL_STATE_PENDING,
+        "asked_by_rule": "changes (conversation)",
+    }
+    return Approval(**(told | changes))
+
+
+# token
+
+
+async def test_token_prints_the_token_alone(tmp_path: Path) -> None:
+    made = await ran(
+        "token", "--sub", "gus", "--kind", "person", "--role", "uses", "--role", "builds", "--tenant", "acme",
+        "--claims", '{"acr": "high"}', "--expires-in", "60", "--data-dir", "data", cwd=tmp_path,
+    )  # fmt: skip
+
+    claims = jwt.decode(made.out.strip(), options={"verify_signature": False})
+    assert made.code == 0
+    assert made.out.count("\n") == 1
+    assert claims["sub"] == "gus"
+    assert claims["roles"] == ["uses", "builds"]
+    assert claims["tenant"] == "acme"
+    assert claims["acr"] == "high"
+    assert claims["exp"] - claims["iat"] == 60
+
+
+async def test_tokens_of_one_folder_have_one_key(tmp_path: Path) -> None:
+    """The folder is the one that the services use: by option, by TUTELAGE_DATA_DIR, or ./tutelage-data."""
+    arguments = ("token", "--sub", "gus", "--kind", "person")
+
+    made = [
+        await ran(*arguments, cwd=tmp_path),
+        await ran(*arguments, cwd=tmp_path, TUTELAGE_DATA_DIR=str(tmp_path / "tutelage-data")),
+        await ran(*arguments, "--data-dir", "tutelage-data", cwd=tmp_path),
+        await ran(*arguments, "--data-dir", "other", cwd=tmp_path),
+    ]
+
+    ids = [jwt.get_unverified_header(each.out.strip())["kid"] for each in made]
+    assert ids[0] == ids[1] == ids[2] != ids[3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("token", "--sub", "gus"), "--kind"),
+        (("token", "--sub", "gus", "--kind", "robot"), "robot"),
+        (("token", "--sub", "gus", "--kind", "person", "--claims", "[]"), "--claims"),
+        (("approvals", "deny", "a1"), "--reason"),
+        (("paint",), "paint"),
+    ],
+)
+async def test_wrong_usage_is_one_line_and_exit_code_2(
+    tmp_path: Path, arguments: tuple[str, ...], named: str
+) -> None:
+    made = await ran(*arguments, cwd=tmp_path)
+
+    assert named in made.refused(code=2)
+
+
+async def test_an_id_that_is_none_is_one_line(tmp_path: Path) -> None:
+    made = await ran("token", "--sub", "two words", "--kind", "person", cwd=tmp_path)
+
+    assert "sub must be" in made.refused()
+
+
+# What a command needs to reach the runtime
+
+
+async def test_without_a_runtime_it_says_how_to_start_one(tmp_path: Path) -> None:
+    made = await ran("approvals", "list", cwd=tmp_path, TUTELAGE_TOKEN="x")
+
+    assert "tutelage up" in made.refused()
+
+
+async def test_without_a_token_it_says_how_to_make_one_and_makes_none(
+    double: RuntimeDouble, tmp_path: Path
+) -> None:
+    """The data folder's key could sign anybody in; nobody is made a person in silence."""
+    await ran("token", "--sub", "x", "--kind", "service", cwd=tmp_path)
+
+    made = await ran("turn", "show", "t1", cwd=tmp_path, TUTELAGE_TO_RUNTIME=double.address)
+
+    assert "export TUTELAGE_TOKEN=$(tutelage token " in made.refused()
+    assert double.turns.asked == []
+
+
+async def test_a_runtime_that_is_gone_is_one_line(tmp_path: Path) -> None:
+    made = await ran(
+        "approvals", "watch", cwd=tmp_path, TUTELAGE_TOKEN="x", TUTELAGE_TO_RUNTIME="127.0.0.1:1"
+    )
+
+    assert "cannot be reached" in made.refused()
+
+
+async def test_a_refusal_is_one_line_that_says_what_to_do(double: RuntimeDouble, hale: Person) -> None:
+    double.turns.answers = [
+        refusal(grpc.StatusCode.UNAUTHENTICATED, "NOT_SIGNED_IN", "The token has expired.\nReally\u202e.")
+    ]
+
+    made = await hale.runs("turn", "show", "t1")
+
+    line = made.refused()
+    assert "The token has expired.\\nReally\\u{202e}." in line
+    assert "tutelage token" in line
+
+
+# turn show
+
+
+def laid_down_turn() -> tuple[Turn, list[Record]]:
+    turn = Turn(
+        id="t1",
+        agent="gardener",
+        work=Work(input="Merge\u202e."),
+        work_for=GUS,
+        given_by=GUS,
+        state=TURN_STATE_INTERRUPTED,
+        cause="A tool may have run.",
+        writer=2,
+        unfinished=[
+            UnfinishedCall(call_id="c7", tool="write_note", input_json='{"name":"todo.md"}', host="nursery")
+        ],
+        receipts=[Receipt(path="gardener", instruction_set=3, instructions_hash="abc123")],
+    )
+    records = [
+        Record(line=1, writer=1, turn_given=TurnGiven(given_by=GUS, agent="gardener", input="Merge.")),
+        Record(
+            line=2,
+            writer=1,
+            address="gardener",
+            chain="c0ffee",
+            model_replied=ModelReplied(
+                text="I\u200b write.",
+                calls=[RequestedCall(invocation=1, tool="write_note", input_json='{"name":"todo.md"}')],
+            ),
+        ),
+    ]  # fmt: skip
+    return turn, records
+
+
+async def test_a_turn_is_shown_with_all_that_hides_escaped(double: RuntimeDouble, hale: Person) -> None:
+    """D8, scenario 28."""
+    turn, records = laid_down_turn()
+    double.turns.answers = [
+        answer(GetTurnResponse(turn=turn)),
+        answer(ListRecordsResponse(records=records[:1], next_page_token="more")),
+        answer(ListRecordsResponse(records=records[1:])),
+    ]
+
+    made = await hale.runs("turn", "show", "t1")
+
+    assert made.code == 0, made.err
+    for told in (
+        "INTERRUPTED", "Merge\\u{202e}.", "gus", "A tool may have run.", "c7", "nursery", "abc123",
+        "gus asks gardener: Merge.", 'I\\u{200b} write. | write_note#1 {"name":"todo.md"}',
+        "chain head  c0ffee",
+    ):  # fmt: skip
+        assert told in made.out, told
+    assert "\u202e" not in made.out
+    assert double.turns.asked[2].page_token == "more"
+    assert double.turns.metadata[0]["authorization"] == "Bearer hales-token"
+
+
+async def test_a_turn_as_json_is_to_the_letter(double: RuntimeDouble, hale: Person) -> None:
+    turn, records = laid_down_turn()
+    double.turns.answers = [answer(GetTurnResponse(turn=turn)), answer(ListRecordsResponse(records=records))]
+
+    made = await hale.runs("turn", "show", "t1", "--json")
+
+    told = json.loads(made.out)
+    assert told["state"] == "TURN_STATE_INTERRUPTED"
+    assert told["work"]["input"] == "Merge\u202e."
+    assert [record["line"] for record in told["records"]] == [1, 2]
+
+
+# approvals
+
+
+async def test_what_waits_is_listed_over_all_pages(double: RuntimeDouble, hale: Person) -> None:
+    double.approvals.answers = [
+        answer(ListApprovalsResponse(approvals=[approval()], next_page_token="more")),
+        answer(ListApprovalsResponse(approvals=[approval(id="a2")])),
+    ]
+
+    made = await hale.runs("approvals", "list")
+
+    assert made.code == 0, made.err
+    assert "a1" in made.out
+    assert "a2" in made.out
+    assert 'text: "one\\u{202e}two"' in made.out
+    assert "changes (conversation)" in made.out
+
+
+async def test_nothing_waits(double: RuntimeDouble, hale: Person) -> None:
+    double.approvals.answers = [answer(ListApprovalsResponse())]
+
+    assert (await hale.runs("approvals", "list")).out == "Nothing waits.\n"
+
+
+async def test_a_yes_is_to_what_was_shown(double: RuntimeDouble, hale: Person) -> None:
+    """D1: the fingerprint that goes along is the one of what was printed."""
+    settled = approval(state=APPROVAL_STATE_APPROVED, answers=[Answer(by=Principal(id="hale"))])
+    double.approvals.answers = [
+        answer(GetApprovalResponse(approval=approval())),
+        answer(DecideApprovalResponse(approval=settled)),
+    ]
+
+    made = await hale.runs("approvals", "approve", "a1", "--yes")
+
+    decided = double.approvals.asked[1]
+    assert made.code == 0, made.err
+    assert 'name: "todo.md"' in made.out
+    assert "APPROVED  write_note  a1  by hale" in made.out
+    assert decided.decision == DECISION_APPROVE
+    assert decided.fingerprint == "f" * 64
+    assert decided.request_id
+
+
+async def test_what_was_pinned_and_is_another_now_is_not_approved(
+    double: RuntimeDouble, hale: Person
+) -> None:
+    double.approvals.answers = [answer(GetApprovalResponse(approval=approval()))]
+
+    made = await hale.runs("approvals", "approve", "a1", "--yes", "--fingerprint", "0" * 64)
+
+    assert "fingerprint" in made.refused()
+    assert len(double.approvals.asked) == 1
+
+
+async def test_without_a_terminal_nothing_is_approved_unasked(double: RuntimeDouble, hale: Person) -> None:
+    double.approvals.answers = [answer(GetApprovalResponse(approval=approval()))]
+
+    made = await hale.runs("approvals", "approve", "a1")
+
+    assert "--yes" in made.refused()
+    assert len(double.approvals.asked) == 1
+
+
+async def test_a_no_carries_its_reason(double: RuntimeDouble, hale: Person) -> None:
+    denied = approval(state=APPROVAL_STATE_DENIED)
+    double.approvals.answers = [answer(DecideApprovalResponse(approval=denied))]
+
+    made = await hale.runs("approvals", "deny", "a1", "--reason", "not\ntoday")
+
+    decided = double.approvals.asked[0]
+    assert made.code == 0, made.err
+    assert decided.decision == DECISION_DENY
+    assert decided.reason == "not\ntoday"
+    assert decided.fingerprint == ""
+
+
+async def test_who_was_too_late_is_told(double: RuntimeDouble, hale: Person) -> None:
+    """Scenario 26: everyone else is told who and what."""
+    double.approvals.answers = [
+        refusal(grpc.StatusCode.FAILED_PRECONDITION, "ALREADY_DECIDED", "ana said no at 10:02.")
+    ]
+
+    made = await hale.runs("approvals", "deny", "a1", "--reason", "no")
+
+    assert "ana said no at 10:02." in made.refused()
+
+
+async def test_a_watch_shows_each_event_as_it_comes_and_goes_on(double: RuntimeDouble, hale: Person) -> None:
+    async def first(request: Any, context: Any) -> Any:
+        yield WatchApprovalsResponse(cursor="1", waiting=Waiting(turn_id="t1", approvals=[approval()]))
+
+    async def second(request: Any, context: Any) -> Any:
+        settled = approval(state=APPROVAL_STATE_DENIED, answers=[Answer(by=GUS, reason="no")])
+        yield WatchApprovalsResponse(cursor="2", settled=ApprovalSettled(approval=settled))
+        await asyncio.Event().wait()
+
+    double.approvals.answers = [answer(ListApprovalsResponse())]
+    double.approvals.streams = [first, second]
+
+    async with started("approvals", "watch", cwd=hale.folder, **hale.settings) as process:
+        seen = await heard(process, "DENIED")
+        process.send_signal(signal.SIGINT)
+        stopped = await finished(process)
+
+    assert "write_note  a1" in seen
+    assert "DENIED  write_note  a1  by gus no" in seen
+    assert double.approvals.asked[-1].cursor == "1"
+    assert stopped.code == 130
+    assert stopped.err == ""
+
+
+# up
+
+
+@pytest.fixture
+def small_service(tmp_path: Path) -> Path:
+    """A folder to run `tutelage up` in, where `python -m runtime_service` is the small service."""
+    package = tmp_path / "runtime_service"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(SMALL_SERVICE)
+    return tmp_path
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_up_serves_says_how_to_sign_in_and_stops_cleanly(
+    small_service: Path, number: signal.Signals
+) -> None:
+    data = small_service / "tutelage-data"
+    data.mkdir(mode=0o700)
+    # What a runtime that was killed left behind says nothing.
+    (data / "runtime.address").write_text("127.0.0.1:1")
+
+    async with started("up", "--listen", "127.0.0.1:0", cwd=small_service) as process:
+        said = await heard(process, "Ctrl-C")
+        left = json.loads((data / "up.json").read_text())
+        command = re.search(r"TUTELAGE_TOKEN=\$\(tutelage (.*)\)", said)
+        assert command is not None
+        token = await ran(*command[1].split(), cwd=small_service)
+        listed = await ran("approvals", "list", cwd=small_service, TUTELAGE_TOKEN=token.out.strip())
+        process.send_signal(number)
+        stopped = await finished(process)
+
+    assert f"export TUTELAGE_TO_RUNTIME={left['runtime']}" in said
+    assert left["pid"] == process.pid
+    # It was found by what `up` left: the small service has no approvals, and says so.
+    assert "cannot be reached" not in listed.refused()
+    assert stopped.code == 0, stopped.err
+    assert not (data / "up.json").exists()
+    assert not (data / "runtime.address").exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(left["runtime_pid"], 0)
+
+
+async def test_up_says_why_the_runtime_did_not_start(small_service: Path) -> None:
+    (small_service / "data").mkdir()
+    (small_service / "data" / "broken").touch()
+
+    made = await ran("up", "--data-dir", "data", cwd=small_service)
+
+    line = made.refused()
+    assert "The database cannot be opened." in line
+    assert "runtime.log" in line
+
+
+async def test_up_ends_when_its_runtime_does(small_service: Path) -> None:
+    async with started("up", "--listen", "127.0.0.1:0", cwd=small_service) as process:
+        await heard(process, "Ctrl-C")
+        left = json.loads((small_service / "tutelage-data" / "up.json").read_text())
+        os.kill(left["runtime_pid"], signal.SIGKILL)
+        stopped = await finished(process)
+
+    assert stopped.code == 1
+    assert "The runtime ended with -9." in stopped.err
+    assert not (small_service / "tutelage-data" / "up.json").exists()
