@@ -36,7 +36,9 @@ def check() -> None:
     with tempfile.TemporaryDirectory() as folder:
         fresh = Path(folder)
         expected = generate(fresh)
-        present = sorted(path.relative_to(STUBS) for path in STUBS.rglob("*_pb2*.py*") if "__pycache__" not in path.parts)
+        present = sorted(
+            path.relative_to(STUBS) for path in STUBS.rglob("*_pb2*.py*") if "__pycache__" not in path.parts
+        )
         stale = [
             path
             for path in expected

@@ -1,4 +1,4 @@
-"""`python -m runtime_service`: serve until told to stop. `python -m runtime_service migrate`: bring the database up to date."""
+"""`python -m runtime_service`: serve until told to stop. With `migrate`: bring the database up to date, and end."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ def main() -> int:
         epilog="Settings, from the environment:\n" + reference(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "command", nargs="?", choices=["serve", "migrate"], default="serve", help="what to do [serve]"
-    )
+    parser.add_argument("command", nargs="?", choices=["serve", "migrate"], default="serve", help="what to do [serve]")
     command = parser.parse_args().command
     try:
         settings = Settings()

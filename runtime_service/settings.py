@@ -19,44 +19,53 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore")
 
-    listen: str = Field("127.0.0.1:7410", description="Where to listen: HOST:PORT (port 0: any) or unix:PATH.")
+    listen: str = Field(default="127.0.0.1:7420", description="Where to listen: HOST:PORT (port 0: any) or unix:PATH.")
     data_dir: Path = Field(
-        Path("tutelage-data"),
+        default=Path("tutelage-data"),
         validation_alias=AliasChoices(f"{PREFIX}DATA_DIR", "TUTELAGE_DATA_DIR"),
         description="The folder that holds the database, the signing key of the embedded set-up and the address.",
     )
     database_url: str = Field(
-        "", description="The database, as sqlite+aiosqlite:///FILE. Empty: runtime.db in the data folder."
+        default="",
+        description="The database, as sqlite+aiosqlite:///FILE. Empty: runtime.db in the data folder.",
     )
     teaching_address: str = Field(
-        "", description="The teaching service, HOST:PORT. Empty: nobody teaches, every block is empty."
+        default="",
+        description="The teaching service, HOST:PORT. Empty: nobody teaches, every block is empty.",
     )
     scripts_dir: Path | None = Field(
-        None, description="The folder of scripted models, NAME.yaml each. None: there are no scripted models."
+        default=None,
+        description="The folder of scripted models, NAME.yaml each. None: there are no scripted models.",
     )
     approve: Literal["changes", "all", "nothing"] = Field(
-        "changes", description="Who is asked where nothing more specific is set (settled 1)."
+        default="changes", description="Who is asked where nothing more specific is set (settled 1)."
     )
-    lease_seconds: float = Field(30.0, gt=0, description="How long a writer's or a session's lease lasts.")
-    lease_keep_seconds: float = Field(10.0, gt=0, description="How often a lease is kept.")
+    lease_seconds: float = Field(default=30.0, gt=0, description="How long a writer's or a session's lease lasts.")
+    lease_keep_seconds: float = Field(default=10.0, gt=0, description="How often a lease is kept.")
     reconnect_seconds: float = Field(
-        60.0, gt=0, description="How long a host that went is waited for before its calls count as unfinished."
+        default=60.0,
+        gt=0,
+        description="How long a host that went is waited for before its calls count as unfinished.",
     )
     tool_seconds: float = Field(
-        600.0, gt=0, description="How long a tool may take where its host does not say."
+        default=600.0, gt=0, description="How long a tool may take where its host does not say."
     )
     auth_jwks_file: Path | None = Field(
-        None, description="A JSON Web Key Set of the issuer to trust. None: the data folder's own key is trusted."
+        default=None,
+        description="A JSON Web Key Set of the issuer to trust. None: the data folder's own key is trusted.",
     )
-    auth_issuer: str = Field("", description="The issuer (`iss`) of the tokens to trust. Needed with a key set.")
-    auth_audience: str = Field("tutelage", description="The audience (`aud`) that tokens must be for.")
+    auth_issuer: str = Field(
+        default="", description="The issuer (`iss`) of the tokens to trust. Needed with a key set."
+    )
+    auth_audience: str = Field(default="tutelage", description="The audience (`aud`) that tokens must be for.")
     auth_interactive_clients: tuple[str, ...] = Field(
-        (), description="The clients (`azp`, `client_id`) that people sit at, as a JSON list (settled 3)."
+        default=(),
+        description="The clients (`azp`, `client_id`) that people sit at, as a JSON list (settled 3).",
     )
-    tls_cert_file: Path | None = Field(None, description="The server's certificate chain, PEM.")
-    tls_key_file: Path | None = Field(None, description="The server's private key, PEM.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="From which level on.")
-    log_format: Literal["json", "console"] = Field("json", description="JSON lines, or lines for a person.")
+    tls_cert_file: Path | None = Field(default=None, description="The server's certificate chain, PEM.")
+    tls_key_file: Path | None = Field(default=None, description="The server's private key, PEM.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="From which level on.")
+    log_format: Literal["json", "console"] = Field(default="json", description="JSON lines, or lines for a person.")
 
     @model_validator(mode="after")
     def _together(self) -> Self:

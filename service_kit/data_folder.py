@@ -48,8 +48,7 @@ class DataFolder:
         except OSError:
             os.close(descriptor)
             raise SetupProblem(
-                f"Another process serves the data folder {self.path} ({service}). "
-                "Stop it, or set another folder."
+                f"Another process serves the data folder {self.path} ({service}). Stop it, or set another folder."
             ) from None
         return FolderLock(descriptor)
 

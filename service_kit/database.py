@@ -115,9 +115,7 @@ async def _put_back(connection: AsyncConnection) -> None:
         await connection.close()
 
 
-async def _to_the_end(
-    work: Coroutine[Any, Any, T], undo: Callable[[T], Coroutine[Any, Any, None]] | None = None
-) -> T:
+async def _to_the_end(work: Coroutine[Any, Any, T], undo: Callable[[T], Coroutine[Any, Any, None]] | None = None) -> T:
     """Await work to its end even where the waiting task is cancelled, and raise that afterwards.
 
     `undo` is given what the work made, where nobody is left to take it.
@@ -140,9 +138,7 @@ def _checked(url: str) -> URL:
     try:
         parsed = make_url(url)
     except ArgumentError:
-        raise SetupProblem(
-            "The database URL cannot be read. It looks like sqlite+aiosqlite:///FILE."
-        ) from None
+        raise SetupProblem("The database URL cannot be read. It looks like sqlite+aiosqlite:///FILE.") from None
     if parsed.drivername != "sqlite+aiosqlite" or not parsed.database or parsed.query:
         shown = parsed.render_as_string(hide_password=True)
         raise SetupProblem(f"This release keeps its data in sqlite+aiosqlite:///FILE alone, not in {shown}.")

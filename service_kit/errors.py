@@ -215,9 +215,7 @@ def status_of(problem: Problem, domain: str) -> status_pb2.Status:
     return status
 
 
-def _bad_request(
-    fields: Sequence[tuple[str, str]], most_bytes: int
-) -> tuple[error_details_pb2.BadRequest, int]:
+def _bad_request(fields: Sequence[tuple[str, str]], most_bytes: int) -> tuple[error_details_pb2.BadRequest, int]:
     bad = error_details_pb2.BadRequest()
     for path, wrong in fields:
         bad.field_violations.add(field=_cut(path, 200), description=_cut(wrong, 300))
@@ -297,15 +295,9 @@ class ErrorsInterceptor(grpc.aio.ServerInterceptor):
 
         if handler.request_streaming:
             return (
-                grpc.stream_stream_rpc_method_handler(answers)
-                if many
-                else grpc.stream_unary_rpc_method_handler(answer)
+                grpc.stream_stream_rpc_method_handler(answers) if many else grpc.stream_unary_rpc_method_handler(answer)
             )
-        return (
-            grpc.unary_stream_rpc_method_handler(answers)
-            if many
-            else grpc.unary_unary_rpc_method_handler(answer)
-        )
+        return grpc.unary_stream_rpc_method_handler(answers) if many else grpc.unary_unary_rpc_method_handler(answer)
 
 
 def _behaviour_of(handler: Handler) -> Callable[[Any, Context], Any]:

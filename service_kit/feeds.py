@@ -101,9 +101,7 @@ class CursorCodec:
 
     def encode(self, position: int, filter_key: str, sub: int = 0) -> str:
         """Make the cursor for a position, and for a place within it where `sub` is given."""
-        body = self._LAYOUT.pack(
-            self._VERSION, self._generation, _digest("filter", filter_key), position, sub
-        )
+        body = self._LAYOUT.pack(self._VERSION, self._generation, _digest("filter", filter_key), position, sub)
         return urlsafe_b64encode(body + self._check(body)).decode().rstrip("=")
 
     def decode(self, cursor: str, filter_key: str) -> tuple[int, int]:

@@ -152,17 +152,14 @@ class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
 def _bind(server: grpc.aio.Server, listen: str, tls: TlsFiles | None) -> int:
     if tls is None and not _is_local(listen):
         raise SetupProblem(
-            f"{listen} can be reached from other machines: "
-            "set a TLS certificate and key, or listen on 127.0.0.1."
+            f"{listen} can be reached from other machines: set a TLS certificate and key, or listen on 127.0.0.1."
         )
     try:
         if tls is None:
             return server.add_insecure_port(listen)
         return server.add_secure_port(listen, _credentials(tls))
     except RuntimeError:
-        raise SetupProblem(
-            f"{listen} is not to be had: another program listens there, or it is no address."
-        ) from None
+        raise SetupProblem(f"{listen} is not to be had: another program listens there, or it is no address.") from None
 
 
 def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:

@@ -202,9 +202,7 @@ def _at_a_persons_client(claims: Mapping[str, Any], issuer: Issuer) -> bool:
     if issuer.interactive_clients is None:
         return True
     clients = [claims[name] for name in ("azp", "client_id") if name in claims]
-    return bool(clients) and all(
-        isinstance(client, str) and client in issuer.interactive_clients for client in clients
-    )
+    return bool(clients) and all(isinstance(client, str) and client in issuer.interactive_clients for client in clients)
 
 
 def _account(value: object, claim: str) -> str:

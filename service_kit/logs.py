@@ -43,9 +43,7 @@ WORDS = frozenset(
 _TOO_TALKATIVE = ("sqlalchemy", "aiosqlite", "asyncio")
 
 
-def configure(
-    level: str = "info", format: Literal["json", "console"] = "json", stream: TextIO | None = None
-) -> None:
+def configure(level: str = "info", format: Literal["json", "console"] = "json", stream: TextIO | None = None) -> None:
     """Send all logs of this process to a stream, stderr if none is given. Can be called again."""
     threshold = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [

@@ -66,13 +66,18 @@ TABLE: Mapping[str, Mapping[str, Admits]] = {
     "GrantService": {"GiveGrant": Admits(("uses",), "PERSON"), "ListGrants": ANYBODY, "RevokeGrant": ANYBODY},
     "ToolHostService": {"Serve": A_HOST, "ReportResults": A_HOST, "ListTools": WHO_READS},
     "ProgramService": {
-        name: A_PROGRAM
-        for name in (
-            "WatchReadyTurns", "OpenTurn", "KeepTurn", "AskModel", "BeginModelRequest", "FinishModelRequest",
-            "BeginTool", "FinishTool", "AskAgent", "CloseTurn",
-        )
+        "WatchReadyTurns": A_PROGRAM,
+        "OpenTurn": A_PROGRAM,
+        "KeepTurn": A_PROGRAM,
+        "AskModel": A_PROGRAM,
+        "BeginModelRequest": A_PROGRAM,
+        "FinishModelRequest": A_PROGRAM,
+        "BeginTool": A_PROGRAM,
+        "FinishTool": A_PROGRAM,
+        "AskAgent": A_PROGRAM,
+        "CloseTurn": A_PROGRAM,
     },
-}  # fmt: skip
+}
 
 
 def admit(caller: Caller, service: str, method: str) -> None:

@@ -10,7 +10,7 @@ from runtime_service.api import from_proto, to_proto
 from runtime_service.api.checks import Fields
 from runtime_service.api.lookups import Registry
 from runtime_service.domain.agents import AgentSpec, HostedLoop
-from runtime_service.domain.problems import InvalidFields, NoSuchThing
+from runtime_service.domain.problems import NoSuchThing
 from runtime_service.engine.models import Models
 from service_kit.identity import current_caller
 from service_kit.paging import PageCodec, page_size
@@ -23,9 +23,7 @@ class AgentService(agents_pb2_grpc.AgentServiceServicer):
         self._registry = registry
         self._models = models
 
-    async def PutAgent(
-        self, request: agents_pb2.PutAgentRequest, context: Any
-    ) -> agents_pb2.PutAgentResponse:
+    async def PutAgent(self, request: agents_pb2.PutAgentRequest, context: Any) -> agents_pb2.PutAgentResponse:
         """Register an agent. Repeated, it registers the same version, so a `request_id` has nothing to add."""
         fields = Fields()
         spec = from_proto.agent_spec(request.spec, fields)
@@ -35,17 +33,13 @@ class AgentService(agents_pb2_grpc.AgentServiceServicer):
         agent = await self._registry.put_agent(current_caller().tenant, spec)
         return agents_pb2.PutAgentResponse(agent=to_proto.agent(agent))
 
-    async def GetAgent(
-        self, request: agents_pb2.GetAgentRequest, context: Any
-    ) -> agents_pb2.GetAgentResponse:
+    async def GetAgent(self, request: agents_pb2.GetAgentRequest, context: Any) -> agents_pb2.GetAgentResponse:
         agent = await self._registry.agent(current_caller().tenant, request.name, request.version)
         if agent is None:
             raise NoSuchThing("agent", request.name)
         return agents_pb2.GetAgentResponse(agent=to_proto.agent(agent))
 
-    async def ListAgents(
-        self, request: agents_pb2.ListAgentsRequest, context: Any
-    ) -> agents_pb2.ListAgentsResponse:
+    async def ListAgents(self, request: agents_pb2.ListAgentsRequest, context: Any) -> agents_pb2.ListAgentsResponse:
         most = page_size(request.page_size)
         after = PageCodec.decode("agents", request.page_token)
         found = await self._registry.agents(current_caller().tenant, str(after or ""), most)
@@ -55,6 +49,5 @@ class AgentService(agents_pb2_grpc.AgentServiceServicer):
         return agents_pb2.ListAgentsResponse(agents=agents, next_page_token=token)
 
     def _check_model(self, spec: AgentSpec, fields: Fields) -> None:
-        if not fields.wrong and isinstance(spec.runs, HostedLoop):
-            if wrong := self._models.check(spec.runs.model):
-                raise InvalidFields([("spec.hosted.model", wrong)])
+        if isinstance(spec.runs, HostedLoop) and (wrong := self._models.check(spec.runs.model)):
+            fields.refuse("spec.hosted.model", wrong)

@@ -41,9 +41,7 @@ class ApprovalService(approvals_pb2_grpc.ApprovalServiceServicer):
     async def GetApproval(self, request: pb.GetApprovalRequest, context: Any) -> pb.GetApprovalResponse:
         return pb.GetApprovalResponse(approval=to_proto.approval(await self._seen(request.approval_id)))
 
-    async def ListApprovals(
-        self, request: pb.ListApprovalsRequest, context: Any
-    ) -> pb.ListApprovalsResponse:
+    async def ListApprovals(self, request: pb.ListApprovalsRequest, context: Any) -> pb.ListApprovalsResponse:
         most = page_size(request.page_size)
         wanted = _wanted(request.filter)
         key = f"approvals\0{wanted}"
@@ -66,9 +64,7 @@ class ApprovalService(approvals_pb2_grpc.ApprovalServiceServicer):
         async for event in watch.events(self._streams, self._bell, caller.expires_at):
             yield event
 
-    async def DecideApproval(
-        self, request: pb.DecideApprovalRequest, context: Any
-    ) -> pb.DecideApprovalResponse:
+    async def DecideApproval(self, request: pb.DecideApprovalRequest, context: Any) -> pb.DecideApprovalResponse:
         caller = current_caller()
         fields = Fields()
         fields.request_id(request.request_id)

@@ -28,9 +28,7 @@ class ConversationService(conversations_pb2_grpc.ConversationServiceServicer):
         self._registry = registry
         self._committer = committer
 
-    async def OpenConversation(
-        self, request: pb.OpenConversationRequest, context: Any
-    ) -> pb.OpenConversationResponse:
+    async def OpenConversation(self, request: pb.OpenConversationRequest, context: Any) -> pb.OpenConversationResponse:
         caller = current_caller()
         fields = Fields()
         fields.name("agent", request.agent)
@@ -50,9 +48,7 @@ class ConversationService(conversations_pb2_grpc.ConversationServiceServicer):
         opened = await self._committer.commit(unit)
         return pb.OpenConversationResponse(conversation=to_proto.conversation(opened))
 
-    async def GetConversation(
-        self, request: pb.GetConversationRequest, context: Any
-    ) -> pb.GetConversationResponse:
+    async def GetConversation(self, request: pb.GetConversationRequest, context: Any) -> pb.GetConversationResponse:
         conversation = await self._seen(request.conversation_id)
         return pb.GetConversationResponse(conversation=to_proto.conversation(conversation))
 
@@ -63,9 +59,7 @@ class ConversationService(conversations_pb2_grpc.ConversationServiceServicer):
         key = f"conversations\0{request.agent}"
         before = PageCodec.decode(key, request.page_token)
         viewer = access.viewer(current_caller())
-        found = await self._lookups.conversations(
-            viewer, request.agent, None if before is None else int(before), most
-        )
+        found = await self._lookups.conversations(viewer, request.agent, None if before is None else int(before), most)
         shown = to_proto.within([to_proto.conversation(one) for one in found], to_proto.MOST_LIST_BYTES)
         more = len(shown) < len(found) or len(found) == most
         token = PageCodec.encode(key, found[len(shown) - 1].made) if shown and more else ""

@@ -24,9 +24,7 @@ MOST_TOOLS = 128
 MOST_PUT_TO = 100
 
 
-def setting(
-    message: approval_setting_pb2.ApprovalSetting, path: str, fields: Fields
-) -> Setting | None:
+def setting(message: approval_setting_pb2.ApprovalSetting, path: str, fields: Fields) -> Setting | None:
     """Return an approval setting; None where none is set. Refuses a rule that can never be met (R2.6)."""
     match message.WhichOneof("setting"):
         case "rule":
@@ -98,8 +96,7 @@ def _skills(message: agents_pb2.AgentSpec, fields: Fields) -> tuple[Skill, ...]:
         if skill.input_schema_json and (wrong := schemas.check_schema(skill.input_schema_json)):
             fields.refuse(f"{path}.input_schema_json", wrong)
     return tuple(
-        Skill(skill.name, skill.description, skill.version, skill.input_schema_json)
-        for skill in message.skills
+        Skill(skill.name, skill.description, skill.version, skill.input_schema_json) for skill in message.skills
     )
 
 

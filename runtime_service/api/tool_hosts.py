@@ -40,9 +40,7 @@ class ToolHostService(tools_pb2_grpc.ToolHostServiceServicer):
         self._lease = lease
         self._streams = streams
 
-    async def Serve(
-        self, requests: AsyncIterator[pb.ServeRequest], context: Any
-    ) -> AsyncIterator[pb.ServeResponse]:
+    async def Serve(self, requests: AsyncIterator[pb.ServeRequest], context: Any) -> AsyncIterator[pb.ServeResponse]:
         """Serve one host. A task of this stream reads what it says while the stream itself is sent to."""
         caller = current_caller()
         session = await self._hosts.open(await _hello(requests, caller))
@@ -62,9 +60,7 @@ class ToolHostService(tools_pb2_grpc.ToolHostServiceServicer):
                 await asyncio.gather(reading, closing, return_exceptions=True)
             await asyncio.shield(self._hosts.close(session))
 
-    async def ReportResults(
-        self, request: pb.ReportResultsRequest, context: Any
-    ) -> pb.ReportResultsResponse:
+    async def ReportResults(self, request: pb.ReportResultsRequest, context: Any) -> pb.ReportResultsResponse:
         caller = current_caller()
         fields = Fields()
         fields.needed("incarnation", request.incarnation)
@@ -87,14 +83,10 @@ class ToolHostService(tools_pb2_grpc.ToolHostServiceServicer):
     def _welcome(self, session: HostSession) -> pb.ServeResponse:
         within = Duration()
         within.FromMilliseconds(round(self._hosts.reconnect_seconds * 1000))
-        welcome = pb.HostWelcome(
-            replica=self._lease.process, reconnect_within=within, session=session.number
-        )
+        welcome = pb.HostWelcome(replica=self._lease.process, reconnect_within=within, session=session.number)
         return pb.ServeResponse(welcome=welcome)
 
-    async def _read(
-        self, requests: AsyncIterator[pb.ServeRequest], session: HostSession, caller: Caller
-    ) -> None:
+    async def _read(self, requests: AsyncIterator[pb.ServeRequest], session: HostSession, caller: Caller) -> None:
         """Take in what the host says until it closes its side; then nothing more is sent to it."""
         try:
             async for request in requests:
@@ -114,9 +106,7 @@ class ToolHostService(tools_pb2_grpc.ToolHostServiceServicer):
         finally:
             session.close()
 
-    async def _close_at_the_end(
-        self, reading: asyncio.Task[None], session: HostSession, caller: Caller
-    ) -> None:
+    async def _close_at_the_end(self, reading: asyncio.Task[None], session: HostSession, caller: Caller) -> None:
         """Close the session when the server shuts down or the host's token ends."""
         left = (caller.expires_at - datetime.now(UTC)).total_seconds()
         with contextlib.suppress(TimeoutError):
@@ -142,9 +132,7 @@ async def _hello(requests: AsyncIterator[pb.ServeRequest], caller: Caller) -> He
         fields.refuse("hello.tools", f"At most {MOST_TOOLS} tools.")
     if len(hello.holding) > MOST_HOLDING:
         fields.refuse("hello.holding", f"At most {MOST_HOLDING} calls.")
-    tools = [
-        from_proto.declaration(tool, f"hello.tools[{place}]", fields) for place, tool in enumerate(hello.tools)
-    ]
+    tools = [from_proto.declaration(tool, f"hello.tools[{place}]", fields) for place, tool in enumerate(hello.tools)]
     if len({tool.name for tool in tools}) < len(tools):
         fields.refuse("hello.tools", "A name is declared twice.")
     if hello.deciders:

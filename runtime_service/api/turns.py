@@ -141,9 +141,7 @@ class TurnService(turns_pb2_grpc.TurnServiceServicer):
         token = PageCodec.encode(key, shown[-1].line) if shown and more else ""
         return pb.ListRecordsResponse(records=shown, next_page_token=token)
 
-    async def WatchTurn(
-        self, request: pb.WatchTurnRequest, context: Any
-    ) -> AsyncIterator[pb.WatchTurnResponse]:
+    async def WatchTurn(self, request: pb.WatchTurnRequest, context: Any) -> AsyncIterator[pb.WatchTurnResponse]:
         caller = current_caller()
         turn = await self._seen(caller, request.turn_id)
         watch = TurnWatch(self._lookups, access.viewer(caller), turn.id, self._cursors, request.cursor)

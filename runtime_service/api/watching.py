@@ -55,9 +55,7 @@ class TurnWatch:
     far the feed of interruptions was read.
     """
 
-    def __init__(
-        self, lookups: Lookups, viewer: Viewer, turn_id: TurnId, cursors: CursorCodec, cursor: str
-    ) -> None:
+    def __init__(self, lookups: Lookups, viewer: Viewer, turn_id: TurnId, cursors: CursorCodec, cursor: str) -> None:
         self._lookups = lookups
         self._viewer = viewer
         self._turn_id = turn_id
@@ -69,9 +67,7 @@ class TurnWatch:
         self._asked: list[str] = []
         self._last: What | None = None
 
-    async def events(
-        self, streams: Streams, bell: Bell, expires_at: datetime
-    ) -> AsyncIterator[turns_pb2.TurnEvent]:
+    async def events(self, streams: Streams, bell: Bell, expires_at: datetime) -> AsyncIterator[turns_pb2.TurnEvent]:
         """Yield the turn's events until it ends, or the stream has had its time."""
         await self._recall()
         following = streams.follow(
@@ -165,7 +161,7 @@ _ENDED = (
 
 
 class ApprovalWatch:
-    """One watcher of what waits. Without a cursor: all that waits now, cursors empty, then a bookmark, then the feed."""
+    """One watcher of what waits. Without a cursor: all that waits now, then a bookmark, then the feed from there."""
 
     def __init__(
         self, lookups: Lookups, viewer: Viewer, wanted: ApprovalsWanted, cursors: CursorCodec, cursor: str
@@ -197,9 +193,7 @@ class ApprovalWatch:
         after: int | None = None
         horizon, newest = 0, 0
         while True:
-            page, now_at, now_newest = await self._lookups.waiting_now(
-                self._viewer, self._wanted, after, MOST_NEWS
-            )
+            page, now_at, now_newest = await self._lookups.waiting_now(self._viewer, self._wanted, after, MOST_NEWS)
             if after is None:
                 horizon, newest = now_at, now_newest
             shown = [one for one in page if one.seq <= newest]

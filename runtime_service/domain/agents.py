@@ -16,7 +16,9 @@ from runtime_service.domain.effects import AgentMakeup, Declaration, Effects
 from runtime_service.domain.plain import to_plain
 from runtime_service.domain.rules import Setting
 
-TEXT_SCHEMA = '{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}'
+TEXT_SCHEMA = (
+    '{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}'
+)
 
 
 @dataclass(frozen=True, slots=True)

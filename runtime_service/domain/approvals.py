@@ -123,9 +123,7 @@ class Approval:
     closed: bool = False
 
 
-def decide(
-    approval: Approval, answer: Answer, roles: Collection[str], now: datetime, *, fingerprint: str
-) -> Approval:
+def decide(approval: Approval, answer: Answer, roles: Collection[str], now: datetime, *, fingerprint: str) -> Approval:
     """Take an answer, and give the approval as it stands then (R3.4, R3.7).
 
     `fingerprint` is the one that the answerer saw; `roles` are theirs. The same answer by the same person
@@ -193,16 +191,12 @@ def _refuse_fields(approval: Approval, answer: Answer, fingerprint: str) -> None
     if answer.edited_input_json:
         wrong += _edit_problems("edited_input_json", answer.edited_input_json, yes, "a yes", approval)
     if answer.answer_json or instead:
-        wrong += _edit_problems(
-            "answer_json", answer.answer_json, instead, "an answer in its stead", approval
-        )
+        wrong += _edit_problems("answer_json", answer.answer_json, instead, "an answer in its stead", approval)
     if wrong:
         raise InvalidFields(wrong)
 
 
-def _edit_problems(
-    field: str, text: str, belongs: bool, where: str, approval: Approval
-) -> list[tuple[str, str]]:
+def _edit_problems(field: str, text: str, belongs: bool, where: str, approval: Approval) -> list[tuple[str, str]]:
     if not belongs:
         return [(field, f"This goes with {where} alone.")]
     if approval.approvals_needed > 1:

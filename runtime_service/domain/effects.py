@@ -72,9 +72,7 @@ def agent_tool_effects(agents: Mapping[str, AgentMakeup]) -> dict[str, Effects]:
     in a circle read if nothing in the circle changes things. One that is not among `agents` counts as
     changing.
     """
-    found = {
-        name: Effects.READS if makeup.program is None else makeup.program for name, makeup in agents.items()
-    }
+    found = {name: Effects.READS if makeup.program is None else makeup.program for name, makeup in agents.items()}
     unsettled = True
     while unsettled:
         unsettled = False

@@ -1,7 +1,8 @@
 """Tool hosts: who they are, what they offer, and the sessions that they hold (`runtime.md` R6.6).
 
 Invariants:
-- An incarnation is one run of a host's process, of one account. Each `hello` begins its next session and ends the one before.
+- An incarnation is one run of a host's process, of one account. Each `hello` begins its next session
+  and ends the one before.
 - Only the newest session of an incarnation is ever sent anything.
 """
 

@@ -369,8 +369,6 @@ def _content_digest(facts: str, words_digest: bytes) -> bytes:
     return sha256(b"tutelage.content.v1\0" + lp(facts) + words_digest).digest()
 
 
-def _chain(
-    before: str, line: int, writer: int, time: datetime, address: str, kind: str, content_digest: bytes
-) -> str:
+def _chain(before: str, line: int, writer: int, time: datetime, address: str, kind: str, content_digest: bytes) -> str:
     head = lp(line, writer, rfc3339(time), address, kind)
     return sha256(b"tutelage.record.v1\0" + bytes.fromhex(before) + head + content_digest).hexdigest()

@@ -78,7 +78,7 @@ class Needs:
 
 @dataclass(slots=True)
 class Hold:
-    """A turn in the hands of one writer, as the writer knows it: the last line on disk, and whether it lost the turn."""
+    """A turn in the hands of one writer: the last line that it knows to be on disk, and whether it lost the turn."""
 
     turn_id: TurnId
     writer: int
@@ -252,11 +252,7 @@ class Ledger:
 
     def open_turns(self, conversation_id: str) -> list[Turn]:
         """Return the conversation's turns that have not ended."""
-        return [
-            turn
-            for turn in self.turns.all()
-            if turn.conversation_id == conversation_id and not turn.state.ended
-        ]
+        return [turn for turn in self.turns.all() if turn.conversation_id == conversation_id and not turn.state.ended]
 
     def connected(self, session: Session | None, number: int | None = None) -> bool:
         """Whether an incarnation is connected (R6.6); with a number, whether by that session."""

@@ -65,10 +65,9 @@ def _read(kind: Any, plain: Any) -> Any:
     members = _one_of(kind)
     if plain is None and members != (kind,):
         return None
+    kind = members[0]
     if len(members) > 1:
         kind = next(member for member in members if member.__name__ == plain["is"])
-    else:
-        kind = members[0]
     if isinstance(kind, typing.NewType):
         kind = kind.__supertype__
     if typing.get_origin(kind) is tuple:

@@ -46,9 +46,7 @@ class TurnWaiting(RuntimeProblem):
     reason = "TURN_WAITING"
 
     def __init__(self, turn_id: str) -> None:
-        super().__init__(
-            f"Turn {turn_id} waits for a person. Answer what it asks, or abandon it.", turn_id=turn_id
-        )
+        super().__init__(f"Turn {turn_id} waits for a person. Answer what it asks, or abandon it.", turn_id=turn_id)
 
 
 class TurnUnfinished(RuntimeProblem):
@@ -193,8 +191,7 @@ class ApprovalExpired(RuntimeProblem):
 
     def __init__(self, approval_id: str, expire_time: datetime | None = None) -> None:
         super().__init__(
-            "The time for this answer ran out, so the call does not run. "
-            "The model is told that nobody answered.",
+            "The time for this answer ran out, so the call does not run. The model is told that nobody answered.",
             approval_id=approval_id,
             expire_time=rfc3339(expire_time) if expire_time else "",
         )
@@ -220,9 +217,7 @@ class PersonRequired(RuntimeProblem):
     reason = "PERSON_REQUIRED"
 
     def __init__(self, what: str = "do this") -> None:
-        super().__init__(
-            f"Only a signed-in person may {what}: no program, no agent, and neither on a person's behalf."
-        )
+        super().__init__(f"Only a signed-in person may {what}: no program, no agent, and neither on a person's behalf.")
 
 
 class NotAdmitted(RuntimeProblem):
@@ -275,9 +270,7 @@ class RequestIdReused(RuntimeProblem):
     reason = "REQUEST_ID_REUSED"
 
     def __init__(self, request_id: str) -> None:
-        super().__init__(
-            f"`{request_id}` was used before for something else. Choose a new one.", request_id=request_id
-        )
+        super().__init__(f"`{request_id}` was used before for something else. Choose a new one.", request_id=request_id)
 
 
 class NoToolHost(RuntimeProblem):

@@ -161,9 +161,7 @@ def _list_part(hint: Any) -> _Part:
 
     return _Part(
         lambda value: "[" + ",".join([write(item) for item in value]) + "]" if value else "",
-        lambda fact, words, path: tuple(
-            read(item, words, f"{path}/{place}") for place, item in enumerate(fact or ())
-        ),
+        lambda fact, words, path: tuple(read(item, words, f"{path}/{place}") for place, item in enumerate(fact or ())),
         gather if inner else None,
     )
 

@@ -1,7 +1,7 @@
 """What a turn's records say was done: all that a hosted loop is rebuilt from (`runtime.md` R6.2).
 
-The n-th reply of an address is its n-th step; a call is its reply's `invocation`. Nothing is compared, so a deploy changes
-nothing of what was done. A call's records stand at the address of the call that makes it.
+The n-th reply of an address is its n-th step; a call is its reply's `invocation`. Nothing is compared, so a deploy
+changes nothing of what was done. A call's records stand at the address of the call that makes it.
 """
 
 from __future__ import annotations

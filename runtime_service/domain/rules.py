@@ -150,22 +150,17 @@ def functions_asked(settings: Sequence[SettingInForce], call: JudgedCall) -> tup
     """Name the functions to ask about a call before `rule_on`, by index: none where it reads (R2.5)."""
     if not call.effects.changes:
         return ()
-    return tuple(
-        index for index in in_force(settings) if isinstance(settings[index].setting, Expression | Decider)
-    )
+    return tuple(index for index in in_force(settings) if isinstance(settings[index].setting, Expression | Decider))
 
 
-def rule_on(
-    settings: Sequence[SettingInForce], call: JudgedCall, said: Mapping[int, Said] | None = None
-) -> Ruling:
+def rule_on(settings: Sequence[SettingInForce], call: JudgedCall, said: Mapping[int, Said] | None = None) -> Ruling:
     """Judge a call by all settings that hold (R2.1 to R2.3).
 
     `said` has what the functions said, by their index in `settings`. A function that was to be asked and said
     nothing refuses.
     """
     judged = [
-        (settings[index], _judge(settings[index].setting, call, index, said or {}))
-        for index in in_force(settings)
+        (settings[index], _judge(settings[index].setting, call, index, said or {})) for index in in_force(settings)
     ]
     verdict = max((each.verdict for _, each in judged), default=Verdict.RUN)
     if verdict is Verdict.RUN:
@@ -185,9 +180,7 @@ def resolve_put_to(rule: ApprovalRule, work_for: Principal, given_by: Principal)
     return tuple(dict.fromkeys(one for one in named if one))
 
 
-def rule_problems(
-    rule: ApprovalRule, field_path: str, given_by: Principal | None = None
-) -> list[tuple[str, str]]:
+def rule_problems(rule: ApprovalRule, field_path: str, given_by: Principal | None = None) -> list[tuple[str, str]]:
     """Find what is wrong with a rule as it is set, by field: above all that it can never be met (R2.6).
 
     `given_by`, where it is known already, counts for not-the-giver.
@@ -199,9 +192,7 @@ def rule_problems(
         problems += _name_problems(rule.names, f"{field_path}.names.names")
     for place, one in enumerate(rule.put_to):
         if one in ("", _ROLE):
-            problems.append(
-                (f"{field_path}.put_to[{place}]", "Name an account by its id, or a role as `role:NAME`.")
-            )
+            problems.append((f"{field_path}.put_to[{place}]", "Name an account by its id, or a role as `role:NAME`."))
     return problems + _reach_problems(rule, field_path, given_by)
 
 
@@ -313,9 +304,7 @@ def _whose_put_to(asking: Sequence[SettingInForce]) -> SettingInForce:
         return floor
     if not _of_a_caller(asking[0]):
         return asking[0]
-    return next(
-        (setting for setting in asking if _rule(setting).put_to and not _of_a_caller(setting)), asking[0]
-    )
+    return next((setting for setting in asking if _rule(setting).put_to and not _of_a_caller(setting)), asking[0])
 
 
 def _of_a_caller(setting: SettingInForce) -> bool:

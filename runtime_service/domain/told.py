@@ -9,9 +9,7 @@ from runtime_service.domain.journal import ToolDone
 NO_SUCH_TOOL = "There is no tool of this name."
 NOT_TO_BE_HAD = "This tool is not to be had now."
 NOBODY_ANSWERED = "Nobody answered in time, so this call did not run."
-INSTRUCTIONS_CHANGED = (
-    "The instructions changed, so this call did not run. Propose it again if it is still right."
-)
+INSTRUCTIONS_CHANGED = "The instructions changed, so this call did not run. Propose it again if it is still right."
 TOOK_TOO_LONG = "This tool took too long."
 
 MOST_OUTCOME_CHARACTERS = 2_000
@@ -34,7 +32,7 @@ def as_json(text: str) -> str:
 
 
 def told(done: ToolDone) -> str:
-    """Return what the model is told of a call that has ended: a JSON string as its characters, other JSON as it stands."""
+    """Return what the model is told of a call that has ended: a JSON string as its characters, other JSON as written."""
     output = json.loads(done.output_json) if done.output_json.lstrip().startswith('"') else done.output_json
     return f"{done.note}{output}"
 

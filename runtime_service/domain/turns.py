@@ -54,9 +54,7 @@ MOVES: dict[TurnState, frozenset[TurnState]] = {
     _S.QUEUED: frozenset({_S.READY, _S.ABANDONED}),
     _S.READY: frozenset({_S.RUNNING, _S.ABANDONED}),
     # A writer takes a turn over from one whose lease has ended: RUNNING again.
-    _S.RUNNING: frozenset(
-        {_S.RUNNING, _S.READY, _S.WAITING, _S.INTERRUPTED, _S.DONE, _S.FAILED, _S.ABANDONED}
-    ),
+    _S.RUNNING: frozenset({_S.RUNNING, _S.READY, _S.WAITING, _S.INTERRUPTED, _S.DONE, _S.FAILED, _S.ABANDONED}),
     _S.WAITING: frozenset({_S.READY, _S.ABANDONED}),
     # The scheduler takes an interrupted turn up by itself (R6.7).
     _S.INTERRUPTED: frozenset({_S.READY, _S.RUNNING, _S.ABANDONED}),
@@ -161,9 +159,7 @@ class Turn:
     def taken(self, process: str, now: datetime) -> Turn:
         """Return it held by its next writer. Every reply it has recorded so far will be replayed."""
         usage = replace(self.usage, replies_replayed=self.usage.replies_replayed + self.usage.model_requests)
-        return replace(
-            self.moved(TurnState.RUNNING, now), process=process, writer=self.writer + 1, usage=usage
-        )
+        return replace(self.moved(TurnState.RUNNING, now), process=process, writer=self.writer + 1, usage=usage)
 
     def interrupted(self, cause: str, now: datetime, *, awaits_tool: str, again: bool) -> Turn:
         """Return it stopped on the way; with `again`, to be tried again by itself, later each time (R6.7)."""

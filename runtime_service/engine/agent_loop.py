@@ -1,7 +1,7 @@
 """The loop of a hosted agent, rebuilt from its records (`runtime.md` R6.2).
 
-Ask the model, run the tools that it calls, until it hands back. What was recorded is used as it stands: the n-th reply of
-an address is its n-th step, and nothing is compared.
+Ask the model, run the tools that it calls, until it hands back. What was recorded is used as it stands: the n-th
+reply of an address is its n-th step, and nothing is compared.
 """
 
 from __future__ import annotations
@@ -66,9 +66,7 @@ class AgentLoop:
         agent = await self._agent(turn.agent, turn.agent_version)
         self._limits = _with_defaults(agent.spec.limits)
         history = [message for said in earlier for message in (Asked(said.input), Replied(said.output))]
-        return await self._run(
-            root_address(turn.agent), agent, turn.skill, turn.input, turn.settings, history
-        )
+        return await self._run(root_address(turn.agent), agent, turn.skill, turn.input, turn.settings, history)
 
     async def _run_below(self, task: Task, call: RequestedCall, shown: Shown, text: str) -> str:
         """Run an agent that another one calls as a tool, and return what it hands back (R1.5)."""

@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from runtime_service.domain import canonical_json, told
 from runtime_service.domain.addresses import Address, below, path_of
@@ -26,7 +27,7 @@ from runtime_service.domain.calls import Call, Outcome, Resolve, Result
 from runtime_service.domain.canonical_json import JsonProblem
 from runtime_service.domain.effects import Declaration
 from runtime_service.domain.fingerprints import FingerprintFields, fingerprint
-from runtime_service.domain.hosts import CallId
+from runtime_service.domain.hosts import CallId, Incarnation
 from runtime_service.domain.journal import (
     ApprovalAsked,
     ApprovalRecorded,
@@ -94,7 +95,7 @@ class _Question:
 
 
 class _Declared(Exception):
-    """Hosts offer the tool by another declaration, or the yes covers something else: the gate looks again (R1.4, R3.5)."""
+    """The tool is offered by another declaration, or the yes covers something else: the gate looks again (R1.4, R3.5)."""
 
     def __init__(self, shown: Shown) -> None:
         self.shown = shown
@@ -172,9 +173,7 @@ class Gate:
             return _Question(making, ruling)
         if ruling.verdict is not Verdict.RUN:
             call = making.call
-            decided = DecidedAtOnce(
-                call.invocation, call.tool, ruling.asked_by, ruling.verdict, ruling.reason
-            )
+            decided = DecidedAtOnce(call.invocation, call.tool, ruling.asked_by, ruling.verdict, ruling.reason)
             self._writer.record(making.task.address, decided)
             self._done(making.task, call, ToolEnd.REFUSED, told.as_json(told.not_allowed(ruling.reason)))
         return None
@@ -201,9 +200,7 @@ class Gate:
         for address, asked in records:
             self._writer.past.add(address, asked)
 
-    def _question(
-        self, question: _Question, now: datetime, instead_of: str
-    ) -> tuple[Approval, ApprovalAsked]:
+    def _question(self, question: _Question, now: datetime, instead_of: str) -> tuple[Approval, ApprovalAsked]:
         making, turn = question.making, self._writer.turn
         task, call, declaration = making.task.started, making.call, making.shown.declaration
         assert question.ruling.rule is not None
@@ -297,18 +294,14 @@ class Gate:
                 if not await self._look_again(making):
                     return None
             except _NotToBeHad:
-                return self._done(
-                    making.task, making.call, ToolEnd.NOT_TO_BE_HAD, told.as_json(told.NOT_TO_BE_HAD)
-                )
+                return self._done(making.task, making.call, ToolEnd.NOT_TO_BE_HAD, told.as_json(told.NOT_TO_BE_HAD))
 
     async def _as_last_asked(self, making: _Making) -> _Making:
         """Return the call with the declaration under which it was last asked about."""
         asked = self._past(making.task, making.call).asked
         if not asked or asked[-1].declaration_hash == making.shown.declaration.hash:
             return making
-        declaration = await self._toolbox.declaration(
-            self._tenant, making.call.tool, asked[-1].declaration_hash
-        )
+        declaration = await self._toolbox.declaration(self._tenant, making.call.tool, asked[-1].declaration_hash)
         if declaration is None:
             raise NoSuchThing("declaration", asked[-1].declaration_hash)
         return replace(making, shown=replace(making.shown, declaration=declaration))
@@ -362,9 +355,7 @@ class Gate:
             case ApprovalState.EXPIRED:
                 self._finish(making, "", ToolEnd.REFUSED, told.as_json(told.NOBODY_ANSWERED), "", None)
             case ApprovalState.SUPERSEDED:
-                self._finish(
-                    making, "", ToolEnd.SUPERSEDED, told.as_json(told.INSTRUCTIONS_CHANGED), "", None
-                )
+                self._finish(making, "", ToolEnd.SUPERSEDED, told.as_json(told.INSTRUCTIONS_CHANGED), "", None)
             case _:
                 reason = approval.answers[-1].reason if approval.answers else ""
                 self._finish(making, "", ToolEnd.REFUSED, told.as_json(told.not_allowed(reason)), "", None)
@@ -395,24 +386,23 @@ class Gate:
             except ReadLost:
                 continue
             except TimeoutError:
-                self._finish(
-                    making, sent.call_id, ToolEnd.FAILED, told.as_json(told.TOOK_TOO_LONG), note, approval
-                )
+                self._finish(making, sent.call_id, ToolEnd.FAILED, told.as_json(told.TOOK_TOO_LONG), note, approval)
                 return
             if result.outcome is Outcome.NOT_RUN:
                 await self._hosts.changed(_backoff(attempt))
                 continue
             end, output = _ending(result)
             kept = self._finish(making, sent.call_id, end, output, note, approval)
-            incarnation = session.hello.incarnation
-            kept.add_done_callback(lambda _: self._hosts.taken(incarnation, [sent.call_id]))
+            kept.add_done_callback(partial(self._let_forget, session.hello.incarnation, sent.call_id))
             return
+
+    def _let_forget(self, incarnation: Incarnation, call_id: CallId, kept: asyncio.Future[Turn]) -> None:
+        """Tell a host that a read's result is on disk, or that nobody needs it."""
+        self._hosts.taken(incarnation, [call_id])
 
     # Calls that change things
 
-    async def _change(
-        self, making: _Making, past: CallPast, edited: str, note: str, approval: Approval | None
-    ) -> None:
+    async def _change(self, making: _Making, past: CallPast, edited: str, note: str, approval: Approval | None) -> None:
         """Run a call that changes things: once, but for `not_run` and a person's word (R6.5)."""
         while True:
             call = self._newest_attempt(past)
@@ -481,9 +471,7 @@ class Gate:
                 session=row.session,
             )
             try:
-                await self._writer.submit(
-                    StartCall(self._writer.hold, making.task.address, record, row, before)
-                )
+                await self._writer.submit(StartCall(self._writer.hold, making.task.address, record, row, before))
             except SessionEnded:
                 continue
             except YesGone:

@@ -1,7 +1,8 @@
 """Tool hosts that are connected here: their sessions, what they are sent, what they say (`runtime.md` R6.6).
 
 Invariants:
-- Nothing is sent over a session once a later `hello` of its incarnation was read, nor while this process's lease is short.
+- Nothing is sent over a session once a later `hello` of its incarnation was read, nor while this process's lease
+  is short.
 - A call that changes things is in its row, with its session, before it comes here.
 - `taken` names a result only once it is on disk, or once nobody needs it.
 """
@@ -157,9 +158,7 @@ class Hosts:
     async def open(self, hello: Hello) -> HostSession:
         """Begin the incarnation's next session, end the one before it, and send what never arrived."""
         heard_at = time.monotonic()
-        if (earlier := self._sessions.get(hello.incarnation)) is not None and _same_owner(
-            earlier.hello, hello
-        ):
+        if (earlier := self._sessions.get(hello.incarnation)) is not None and _same_owner(earlier.hello, hello):
             self._drop(earlier)
         opened = await self._committer.commit(OpenSession(hello=hello, process=self._lease.process))
         session = HostSession(hello, opened.session.number, self._lease, heard_at, self.reconnect_seconds / 2)
@@ -198,9 +197,7 @@ class Hosts:
         self, incarnation: Incarnation, tenant: str, account: str, results: Mapping[CallId, Result]
     ) -> Sequence[CallId]:
         """Take what a host says of calls, on disk; return those that it may forget. Reads are settled in memory."""
-        settled = [
-            call_id for call_id, result in results.items() if self._settle_read(call_id, incarnation, result)
-        ]
+        settled = [call_id for call_id, result in results.items() if self._settle_read(call_id, incarnation, result)]
         rest = {call_id: result for call_id, result in results.items() if call_id not in settled}
         if rest:
             taken = await self._committer.commit(TakeResults(incarnation, tenant, account, rest))
@@ -246,7 +243,7 @@ class Hosts:
         }
 
     def seconds_to_wait(self, tenant: str, tool: str, declaration_hash: str) -> float:
-        """Return for how much longer a host of a tool is waited for: 0 once `reconnect_within` has passed without one."""
+        """Return for how much longer a host of a tool is waited for: 0 once `reconnect_within` has passed."""
         seen_at = self._offered_at.get((tenant, tool, declaration_hash), self._began_at)
         return max(0.0, seen_at + self.reconnect_seconds - time.monotonic())
 
@@ -311,9 +308,7 @@ class Hosts:
             del self._sessions[session.hello.incarnation]
             now = time.monotonic()
             # One that went longer ago counts as gone since the start, which comes to the same.
-            self._gone_at = {
-                one: at for one, at in self._gone_at.items() if at + self.reconnect_seconds > now
-            }
+            self._gone_at = {one: at for one, at in self._gone_at.items() if at + self.reconnect_seconds > now}
             self._gone_at[session.hello.incarnation] = now
             for tool, declaration in session.offers.items():
                 self._offered_at[(session.hello.tenant, tool, declaration.hash)] = now

@@ -1,4 +1,4 @@
-"""This process's lease: what it holds, turns and hosts' sessions, it holds for as long as this runs (`runtime.md` R6.1, R6.6).
+"""This process's lease: it holds turns and hosts' sessions for as long as this runs (`runtime.md` R6.1, R6.6).
 
 The database's clock judges the lease; before something is sent to a host this process judges it by its own monotonic
 clock, which runs on while the process is stopped.

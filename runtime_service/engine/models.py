@@ -41,9 +41,7 @@ class ModelUnavailable(ModelProblem):
 
     reason: ClassVar[str] = "PART_UNAVAILABLE"
 
-    def __init__(
-        self, model: str, cause: str, *, status: int | None = None, retry_after: float | None = None
-    ) -> None:
+    def __init__(self, model: str, cause: str, *, status: int | None = None, retry_after: float | None = None) -> None:
         super().__init__(
             f"The model {model} does not answer: {cause}", retry_after=retry_after, part="model", model=model
         )

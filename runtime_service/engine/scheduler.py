@@ -1,4 +1,4 @@
-"""Takes turns that are free, runs each under a writer of its own, and notices what was committed (`runtime.md` R6.1, R6.7).
+"""Takes turns that are free, runs each under its own writer, and notices what was committed (`runtime.md` R6.1, R6.7).
 
 Invariants:
 - A writer is begun by the commit that took its turn, so it misses no word that was said since.

@@ -30,7 +30,7 @@ _AGAIN = 3
 _REFUSED = ("$dynamicRef", "$recursiveRef", "$dynamicAnchor", "$recursiveAnchor")
 
 
-class SchemaRefused(Exception):  # noqa: N818
+class SchemaRefused(Exception):
     """A schema is of a kind that is not taken. `str` is the sentence."""
 
 

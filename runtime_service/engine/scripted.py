@@ -54,9 +54,7 @@ class Scripts:
     def check(self, name: str) -> str | None:
         """Say what is wrong with a script's name, or None. Its file is looked at when it is used."""
         if not _NAME.fullmatch(name):
-            return (
-                "A script's name has 1 to 128 letters, digits, `_`, `-` and `.`, and does not begin with `.`."
-            )
+            return "A script's name has 1 to 128 letters, digits, `_`, `-` and `.`, and does not begin with `.`."
         if self._folder is None:
             return "This service has no scripts: `SCRIPTS_DIR` is not set."
         return None
@@ -85,9 +83,7 @@ class Scripts:
                 chosen = script.choose(over, request.model)
                 _append(self._folder / f"{name}.requests.jsonl", _line(request, over, chosen))
             except ScriptProblem as problem:
-                raise ModelRefused(
-                    request.model, f"its script {name}.yaml cannot be used. {problem}"
-                ) from None
+                raise ModelRefused(request.model, f"its script {name}.yaml cannot be used. {problem}") from None
             except OSError as problem:
                 raise ModelRefused(request.model, f"{name}: {problem.strerror}.") from None
         if chosen.rule is None:
@@ -175,9 +171,7 @@ def _shown(over: Mapping[str, object]) -> str:
     """Show what was asked, each part cut."""
     parts = {name: json.dumps(value, ensure_ascii=False) for name, value in over.items()}
     # The end of a list is what is new in it.
-    cut = {
-        name: text if len(text) <= 400 else f"{text[:100]} … {text[-300:]}" for name, text in parts.items()
-    }
+    cut = {name: text if len(text) <= 400 else f"{text[:100]} … {text[-300:]}" for name, text in parts.items()}
     return "It was asked: " + ", ".join(f"{name} {text}" for name, text in cut.items()) + "."
 
 

@@ -58,9 +58,7 @@ class _Waiter:
 class Writer:
     """One process's hold on one turn."""
 
-    def __init__(
-        self, turn: Turn, approvals: Sequence[Approval], calls: Sequence[Call], committer: Committer
-    ) -> None:
+    def __init__(self, turn: Turn, approvals: Sequence[Approval], calls: Sequence[Call], committer: Committer) -> None:
         self.turn = turn
         self.hold = Hold(turn.id, turn.writer, turn.line)
         self.past = Past()

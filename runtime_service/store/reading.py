@@ -192,9 +192,7 @@ class Reading:
             row = (await connection.execute(wanted)).mappings().first()
         return None if row is None else conversation_of(row)
 
-    async def conversations(
-        self, viewer: Viewer, agent: str, before: int | None, most: int
-    ) -> Sequence[Conversation]:
+    async def conversations(self, viewer: Viewer, agent: str, before: int | None, most: int) -> Sequence[Conversation]:
         """Return conversations, the newest first, that were made before a number."""
         table = tables.conversations
         wanted = select(table).where(_may_see_conversation(viewer))
@@ -253,9 +251,7 @@ async def _detail(connection: AsyncConnection, turn: Turn, most_waiting: int) ->
     return TurnDetail(turn, waiting, count, unfinished, await _tasks(connection, turn))
 
 
-async def _tasks(
-    connection: AsyncConnection, turn: Turn
-) -> Sequence[tuple[str, TaskStarted | InstructionsTakenUp]]:
+async def _tasks(connection: AsyncConnection, turn: Turn) -> Sequence[tuple[str, TaskStarted | InstructionsTakenUp]]:
     records = tables.records
     wanted = (
         select(records.c.address, records.c.kind, records.c.facts)
@@ -289,9 +285,7 @@ async def _approvals(
 
 def _is_put_to(viewer: Viewer, approval_id: ColumnElement[str]) -> ColumnElement[bool]:
     put = tables.put_to
-    return exists().where(
-        put.c.approval_id == approval_id, put.c.tenant == viewer.tenant, put.c.who.in_(viewer.put_to)
-    )
+    return exists().where(put.c.approval_id == approval_id, put.c.tenant == viewer.tenant, put.c.who.in_(viewer.put_to))
 
 
 def _may_see_turn(viewer: Viewer) -> ColumnElement[bool]:
@@ -318,7 +312,5 @@ def _may_see_conversation(viewer: Viewer) -> ColumnElement[bool]:
     table = tables.conversations
     if viewer.sees_all:
         return table.c.tenant == viewer.tenant
-    turns = select(tables.turns.c.id).where(
-        _may_see_turn(viewer), tables.turns.c.conversation_id == table.c.id
-    )
+    turns = select(tables.turns.c.id).where(_may_see_turn(viewer), tables.turns.c.conversation_id == table.c.id)
     return and_(table.c.tenant == viewer.tenant, or_(table.c.opened_by_id == viewer.account, exists(turns)))

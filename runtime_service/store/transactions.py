@@ -1,7 +1,7 @@
-"""One transaction of the committer: load the rows that its units need, run them, write what changed (`runtime.md` R5.5).
+"""One transaction of the committer: load the rows that its units need, run them, write what changed (R5.5).
 
-Few statements, many rows: a statement costs far more than a row. Rows are locked in one order everywhere: turns, the root
-first, then approvals, sessions, calls. On SQLite the transaction holds the one writer, which locks them all.
+Few statements, many rows: a statement costs far more than a row. Rows are locked in one order everywhere: turns, the
+root first, then approvals, sessions, calls. On SQLite the transaction holds the one writer, which locks them all.
 """
 
 from __future__ import annotations
@@ -329,7 +329,6 @@ async def _keep(connection: AsyncConnection, ledger: Ledger) -> None:
         await connection.execute(put.on_conflict_do_update(index_elements=keys, set_=newest), rows)
     if ledger.tool_lists:
         lists = [
-            {"tenant": tenant, "hash": digest, "tools": tools}
-            for (tenant, digest), tools in ledger.tool_lists.items()
+            {"tenant": tenant, "hash": digest, "tools": tools} for (tenant, digest), tools in ledger.tool_lists.items()
         ]
         await connection.execute(upsert(tables.tool_lists).on_conflict_do_nothing(), lists)

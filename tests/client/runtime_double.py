@@ -43,9 +43,7 @@ async def refuse(
     info = error_details_pb2.ErrorInfo(reason=reason, domain="runtime.tutelage", metadata={"turn_id": "t1"})
     for detail in (info, *details):
         status.details.add().Pack(detail)
-    await context.abort(
-        code, message, trailing_metadata=(("grpc-status-details-bin", status.SerializeToString()),)
-    )
+    await context.abort(code, message, trailing_metadata=(("grpc-status-details-bin", status.SerializeToString()),))
 
 
 def call(
@@ -144,9 +142,7 @@ class ToolHosts(tools_pb2_grpc.ToolHostServiceServicer):
         listening = asyncio.create_task(listen())
         try:
             within = Duration(seconds=self.reconnect_within)
-            yield ServeResponse(
-                welcome=HostWelcome(replica="double", reconnect_within=within, session=self._sessions)
-            )
+            yield ServeResponse(welcome=HostWelcome(replica="double", reconnect_within=within, session=self._sessions))
             self.opened.put_nowait(session)
             while (saying := await session.to_say.get()) is not None:
                 if isinstance(saying, ServeResponse):

@@ -60,18 +60,14 @@ async def test_a_token_is_asked_for_anew_at_each_call(double: RuntimeDouble) -> 
     assert [each["authorization"] for each in double.turns.metadata] == ["Bearer first", "Bearer second"]
 
 
-async def test_a_failure_tells_reason_metadata_and_every_wrong_field(
-    double: RuntimeDouble, runtime: Tutelage
-) -> None:
+async def test_a_failure_tells_reason_metadata_and_every_wrong_field(double: RuntimeDouble, runtime: Tutelage) -> None:
     bad = error_details_pb2.BadRequest()
     bad.field_violations.add(field="work.input", description="must not be empty")
     bad.field_violations.add(field="request_id", description="is too long")
     retry = error_details_pb2.RetryInfo(retry_delay=Duration(seconds=2, nanos=500_000_000))
 
     async def invalid(request: Any, context: Any) -> None:
-        await refuse(
-            context, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", "two fields are wrong", bad, retry
-        )
+        await refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", "two fields are wrong", bad, retry)
 
     double.turns.answers = [invalid]
 

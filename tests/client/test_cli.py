@@ -232,9 +232,7 @@ async def test_tokens_of_one_folder_have_one_key(tmp_path: Path) -> None:
         (("paint",), "paint"),
     ],
 )
-async def test_wrong_usage_is_one_line_and_exit_code_2(
-    tmp_path: Path, arguments: tuple[str, ...], named: str
-) -> None:
+async def test_wrong_usage_is_one_line_and_exit_code_2(tmp_path: Path, arguments: tuple[str, ...], named: str) -> None:
     made = await ran(*arguments, cwd=tmp_path)
 
     assert named in made.refused(code=2)
@@ -255,9 +253,7 @@ async def test_without_a_runtime_it_says_how_to_start_one(tmp_path: Path) -> Non
     assert "tutelage up" in made.refused()
 
 
-async def test_without_a_token_it_says_how_to_make_one_and_makes_none(
-    double: RuntimeDouble, tmp_path: Path
-) -> None:
+async def test_without_a_token_it_says_how_to_make_one_and_makes_none(double: RuntimeDouble, tmp_path: Path) -> None:
     """The data folder's key could sign anybody in; nobody is made a person in silence."""
     await ran("token", "--sub", "x", "--kind", "service", cwd=tmp_path)
 
@@ -268,9 +264,7 @@ async def test_without_a_token_it_says_how_to_make_one_and_makes_none(
 
 
 async def test_a_runtime_that_is_gone_is_one_line(tmp_path: Path) -> None:
-    made = await ran(
-        "approvals", "watch", cwd=tmp_path, TUTELAGE_TOKEN="x", TUTELAGE_TO_RUNTIME="127.0.0.1:1"
-    )
+    made = await ran("approvals", "watch", cwd=tmp_path, TUTELAGE_TOKEN="x", TUTELAGE_TO_RUNTIME="127.0.0.1:1")
 
     assert "cannot be reached" in made.refused()
 
@@ -300,9 +294,7 @@ def laid_down_turn() -> tuple[Turn, list[Record]]:
         state=TURN_STATE_INTERRUPTED,
         cause="A tool may have run.",
         writer=2,
-        unfinished=[
-            UnfinishedCall(call_id="c7", tool="write_note", input_json='{"name":"todo.md"}', host="nursery")
-        ],
+        unfinished=[UnfinishedCall(call_id="c7", tool="write_note", input_json='{"name":"todo.md"}', host="nursery")],
         receipts=[Receipt(path="gardener", instruction_set=3, instructions_hash="abc123")],
     )
     records = [
@@ -399,9 +391,7 @@ async def test_a_yes_is_to_what_was_shown(double: RuntimeDouble, hale: Person) -
     assert decided.request_id
 
 
-async def test_what_was_pinned_and_is_another_now_is_not_approved(
-    double: RuntimeDouble, hale: Person
-) -> None:
+async def test_what_was_pinned_and_is_another_now_is_not_approved(double: RuntimeDouble, hale: Person) -> None:
     double.approvals.answers = [answer(GetApprovalResponse(approval=approval()))]
 
     made = await hale.runs("approvals", "approve", "a1", "--yes", "--fingerprint", "0" * 64)
@@ -481,9 +471,7 @@ def small_service(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-async def test_up_serves_says_how_to_sign_in_and_stops_cleanly(
-    small_service: Path, number: signal.Signals
-) -> None:
+async def test_up_serves_says_how_to_sign_in_and_stops_cleanly(small_service: Path, number: signal.Signals) -> None:
     data = small_service / "tutelage-data"
     data.mkdir(mode=0o700)
     # What a runtime that was killed left behind says nothing.

@@ -28,11 +28,7 @@ class Tools:
         self.opened = asyncio.Event()
         self.thread_began = threading.Event()
         self.thread_opened = threading.Event()
-        self.host = (
-            ToolHost("notes", capacity=capacity, clock=clock)
-            if clock
-            else ToolHost("notes", capacity=capacity)
-        )
+        self.host = ToolHost("notes", capacity=capacity, clock=clock) if clock else ToolHost("notes", capacity=capacity)
 
         @self.host.tool(effects=CHANGES)
         def note() -> str:
@@ -137,9 +133,7 @@ async def test_the_hello_says_who_it_is_and_what_it_offers(
     ]  # fmt: skip
 
 
-async def test_each_run_is_another_incarnation(
-    double: RuntimeDouble, runtime: Tutelage, tools: Tools
-) -> None:
+async def test_each_run_is_another_incarnation(double: RuntimeDouble, runtime: Tutelage, tools: Tools) -> None:
     async with served(tools.host, runtime):
         first = await double.hosts.session()
     async with served(tools.host, runtime):
@@ -148,9 +142,7 @@ async def test_each_run_is_another_incarnation(
     assert first.hello.incarnation != second.hello.incarnation
 
 
-async def test_a_call_runs_once_and_knows_which_it_is(
-    double: RuntimeDouble, runtime: Tutelage, tools: Tools
-) -> None:
+async def test_a_call_runs_once_and_knows_which_it_is(double: RuntimeDouble, runtime: Tutelage, tools: Tools) -> None:
     async with served(tools.host, runtime):
         session = await double.hosts.session()
         session.call(call("c1"), call("c2", "who", key="k2", attempt=3))
@@ -162,9 +154,7 @@ async def test_a_call_runs_once_and_knows_which_it_is(
     assert tools.runs == ["c1"]
 
 
-async def test_a_call_that_is_held_is_not_run_again(
-    double: RuntimeDouble, runtime: Tutelage, tools: Tools
-) -> None:
+async def test_a_call_that_is_held_is_not_run_again(double: RuntimeDouble, runtime: Tutelage, tools: Tools) -> None:
     """The same id again, while it runs and after its result was sent, is ignored."""
     async with served(tools.host, runtime):
         session = await double.hosts.session()
@@ -329,9 +319,7 @@ async def test_a_new_hello_begins_the_time_anew(double: RuntimeDouble, runtime: 
     assert outcome(results["c1"]) == "output_json"
 
 
-async def test_the_time_is_looked_at_again_as_the_thread_begins(
-    double: RuntimeDouble, runtime: Tutelage
-) -> None:
+async def test_the_time_is_looked_at_again_as_the_thread_begins(double: RuntimeDouble, runtime: Tutelage) -> None:
     """Scenario 24h, in a queue: read in time, but its thread is free only when it is too late."""
     clock = Clock()
     tools = Tools(capacity=2, clock=clock)
@@ -386,9 +374,7 @@ async def test_a_call_that_waits_ends_as_not_run_when_it_is_cancelled(
     assert tools.runs == []
 
 
-async def test_an_async_tool_that_runs_is_stopped(
-    double: RuntimeDouble, runtime: Tutelage, tools: Tools
-) -> None:
+async def test_an_async_tool_that_runs_is_stopped(double: RuntimeDouble, runtime: Tutelage, tools: Tools) -> None:
     async with served(tools.host, runtime):
         session = await double.hosts.session()
         session.call(call("c1", "wait"))
@@ -399,9 +385,7 @@ async def test_an_async_tool_that_runs_is_stopped(
     assert results["c1"].error == "The call was cancelled while it ran."
 
 
-async def test_a_plain_tool_that_runs_is_let_finish(
-    double: RuntimeDouble, runtime: Tutelage, tools: Tools
-) -> None:
+async def test_a_plain_tool_that_runs_is_let_finish(double: RuntimeDouble, runtime: Tutelage, tools: Tools) -> None:
     """A thread cannot be stopped: what it returns is told, and is the truth."""
     async with served(tools.host, runtime):
         session = await double.hosts.session()
@@ -444,9 +428,7 @@ async def test_a_tool_that_fails_says_so_and_the_host_lives(
     assert outcome(after["c2"]) == "output_json"
 
 
-async def test_input_that_does_not_fit_is_told(
-    double: RuntimeDouble, runtime: Tutelage, tools: Tools
-) -> None:
+async def test_input_that_does_not_fit_is_told(double: RuntimeDouble, runtime: Tutelage, tools: Tools) -> None:
     async with served(tools.host, runtime):
         session = await double.hosts.session()
         session.call(call("c1", "fail", '{"how": 1}'))
@@ -502,9 +484,7 @@ async def test_many_large_results_are_split(double: RuntimeDouble, runtime: Tute
     assert max(sizes) < 3.2 * 1024 * 1024
 
 
-async def test_a_drain_finishes_what_is_held_and_closes(
-    double: RuntimeDouble, runtime: Tutelage, tools: Tools
-) -> None:
+async def test_a_drain_finishes_what_is_held_and_closes(double: RuntimeDouble, runtime: Tutelage, tools: Tools) -> None:
     async with served(tools.host, runtime) as serving:
         session = await double.hosts.session()
         session.call(call("c1", "wait"))
@@ -580,9 +560,7 @@ async def test_a_host_that_is_refused_says_why(
     assert double.hosts.hellos_refused == 1
 
 
-async def test_a_host_outlives_its_stream_s_token(
-    double: RuntimeDouble, runtime: Tutelage, tools: Tools
-) -> None:
+async def test_a_host_outlives_its_stream_s_token(double: RuntimeDouble, runtime: Tutelage, tools: Tools) -> None:
     """R11: a stream ends with its token. A later hello with a newer one is taken."""
     async with served(tools.host, runtime):
         first = await double.hosts.session()
@@ -592,9 +570,7 @@ async def test_a_host_outlives_its_stream_s_token(
     assert second.hello.incarnation == first.hello.incarnation
 
 
-async def test_a_hello_that_was_long_under_way_is_said_again(
-    double: RuntimeDouble, runtime: Tutelage
-) -> None:
+async def test_a_hello_that_was_long_under_way_is_said_again(double: RuntimeDouble, runtime: Tutelage) -> None:
     """`begin_by` counts from the hello: where that took too long, no call could begin in time."""
     readings = iter([0.0, 100.0])
     tools = Tools(clock=lambda: next(readings, 100.0))
@@ -607,9 +583,7 @@ async def test_a_hello_that_was_long_under_way_is_said_again(
     assert outcome(results["c1"]) == "output_json"
 
 
-async def test_a_stopped_host_leaves_no_call_running(
-    double: RuntimeDouble, runtime: Tutelage, tools: Tools
-) -> None:
+async def test_a_stopped_host_leaves_no_call_running(double: RuntimeDouble, runtime: Tutelage, tools: Tools) -> None:
     async with served(tools.host, runtime) as serving:
         session = await double.hosts.session()
         session.call(call("c1", "wait"))
@@ -623,9 +597,7 @@ async def test_a_stopped_host_leaves_no_call_running(
     assert "call c1" not in left
 
 
-async def test_one_host_is_served_once_at_a_time(
-    double: RuntimeDouble, runtime: Tutelage, tools: Tools
-) -> None:
+async def test_one_host_is_served_once_at_a_time(double: RuntimeDouble, runtime: Tutelage, tools: Tools) -> None:
     async with served(tools.host, runtime):
         await double.hosts.session()
         with pytest.raises(RuntimeError):

@@ -19,9 +19,7 @@ from tutelage.token import KEY_FILE, TokenError, make_token, signing_key
 
 
 def claims_of(token: str, key: Ed25519PrivateKey) -> dict[str, Any]:
-    return jwt.decode(
-        token, key.public_key(), algorithms=["EdDSA"], audience="tutelage", issuer="tutelage-embedded"
-    )
+    return jwt.decode(token, key.public_key(), algorithms=["EdDSA"], audience="tutelage", issuer="tutelage-embedded")
 
 
 def mode(path: Path) -> int:
@@ -47,9 +45,7 @@ def test_processes_that_make_the_key_at_once_get_the_same(tmp_path: Path) -> Non
         "print(key_id(signing_key(pathlib.Path(sys.argv[1]))))"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "data")]
-    racing = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)
-    ]
+    racing = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     for process in racing:
         assert process.stdin is not None
         process.stdin.write("go\n")

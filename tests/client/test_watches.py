@@ -43,9 +43,7 @@ def ended(cursor: str) -> WatchTurnResponse:
     return WatchTurnResponse(event=TurnEvent(cursor=cursor, ended=Turn(id="t1")))
 
 
-async def test_a_watch_goes_on_at_its_cursor_and_ends_with_the_turn(
-    double: RuntimeDouble, runtime: Tutelage
-) -> None:
+async def test_a_watch_goes_on_at_its_cursor_and_ends_with_the_turn(double: RuntimeDouble, runtime: Tutelage) -> None:
     """Scenario 27: from its cursor it gets every event since, once, in order (R11)."""
     double.turns.streams = [
         stream_of(bookmark("1"), text("he")),
@@ -109,9 +107,7 @@ async def test_a_watch_outlives_the_service(double: RuntimeDouble, runtime: Tute
     assert double.turns.asked[-1].cursor == "1"
 
 
-async def test_approvals_begin_again_until_the_first_bookmark(
-    double: RuntimeDouble, runtime: Tutelage
-) -> None:
+async def test_approvals_begin_again_until_the_first_bookmark(double: RuntimeDouble, runtime: Tutelage) -> None:
     """Until the snapshot is whole there is no cursor; after it each event comes once (R11)."""
     waiting = WatchApprovalsResponse(waiting=Waiting(turn_id="t1"))
     caught_up = WatchApprovalsResponse(cursor="5", bookmark=Bookmark(caught_up=True))

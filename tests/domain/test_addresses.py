@@ -64,8 +64,6 @@ def test_a_rules_name_is_a_tool_a_whole_path_or_a_paths_ending(name: str, path: 
 
 
 @given(st.lists(names, min_size=1, max_size=4), st.lists(names, min_size=1, max_size=5))
-def test_a_rules_name_means_a_call_where_its_names_are_the_paths_last(
-    rule: list[str], path: list[str]
-) -> None:
+def test_a_rules_name_means_a_call_where_its_names_are_the_paths_last(rule: list[str], path: list[str]) -> None:
     """A6."""
     assert names_call("/".join(rule), "/".join(path)) == (path[-len(rule) :] == rule)

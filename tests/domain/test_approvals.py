@@ -146,9 +146,7 @@ def test_only_a_person_for_themselves_answers(who: Principal, decision: Decision
         _answer(APPROVAL, who, decision, roles=("supervises",))
 
 
-@pytest.mark.parametrize(
-    "giver", [person("ben"), Principal("bot", PrincipalKind.SERVICE, on_behalf_of="ben")]
-)
+@pytest.mark.parametrize("giver", [person("ben"), Principal("bot", PrincipalKind.SERVICE, on_behalf_of="ben")])
 def test_the_giver_and_whoever_they_acted_for_may_not_say_yes_where_the_rule_says_so(
     giver: Principal,
 ) -> None:
@@ -190,9 +188,7 @@ def test_every_wrong_field_is_named_at_once() -> None:
         (INSTEAD, {"seen": "", "answer_json": "1"}, "fingerprint"),
     ],
 )
-def test_what_does_not_belong_to_the_answer_is_refused(
-    decision: Decision, fields: dict[str, str], wrong: str
-) -> None:
+def test_what_does_not_belong_to_the_answer_is_refused(decision: Decision, fields: dict[str, str], wrong: str) -> None:
     """Scenario 11, R3.7: changed arguments beside a yes are never run."""
     with pytest.raises(InvalidFields) as refused:
         _answer(APPROVAL, "ann", decision, **fields)  # type: ignore[arg-type]
@@ -207,9 +203,7 @@ def test_a_person_may_change_the_input_or_answer_in_the_tools_stead() -> None:
     assert (instead.state, instead.answers[-1].answer_json) == (ApprovalState.ANSWERED, '"done by hand"')
 
 
-@pytest.mark.parametrize(
-    ("decision", "fields"), [(YES, {"edited_input_json": "{}"}), (INSTEAD, {"answer_json": "1"})]
-)
+@pytest.mark.parametrize(("decision", "fields"), [(YES, {"edited_input_json": "{}"}), (INSTEAD, {"answer_json": "1"})])
 def test_what_two_must_say_yes_to_runs_as_it_was_asked_or_not_at_all(
     decision: Decision, fields: dict[str, str]
 ) -> None:

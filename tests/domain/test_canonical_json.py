@@ -156,9 +156,7 @@ def test_text_past_the_callers_limit_is_refused_by_its_bytes() -> None:
         parse('"éé"', limit_bytes=5)
 
 
-@pytest.mark.parametrize(
-    "value", [math.nan, math.inf, 10**309, "\ud83d", {"\ude00": 1}, {1: 1}, {1, 2}, b"x"]
-)
+@pytest.mark.parametrize("value", [math.nan, math.inf, 10**309, "\ud83d", {"\ude00": 1}, {1: 1}, {1, 2}, b"x"])
 def test_a_value_that_json_cannot_say_is_not_encoded(value: Any) -> None:
     with pytest.raises(JsonProblem):
         encode(value)

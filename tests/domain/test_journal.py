@@ -196,9 +196,7 @@ def test_published_chains_are_what_the_published_encoding_gives() -> None:
     for vector in VECTORS["records"]:
         words = sha(bytes.fromhex(vector["salt"]), vector["words"].encode())
         content = sha(b"tutelage.content.v1\x00", lp(vector["facts"]), words)
-        head = lp(
-            str(vector["line"]), str(vector["writer"]), vector["time"], vector["address"], vector["kind"]
-        )
+        head = lp(str(vector["line"]), str(vector["writer"]), vector["time"], vector["address"], vector["kind"])
         chain = sha(b"tutelage.record.v1\x00", chain, head, content)
         assert chain.hex() == vector["chain"]
 

@@ -53,9 +53,7 @@ sayings = st.dictionaries(
 
 
 def _set(level: Level, setting: Setting | ApprovalRule, *, only_adds: bool = False) -> SettingInForce:
-    return SettingInForce(
-        level, RuleSetting(setting) if isinstance(setting, ApprovalRule) else setting, only_adds
-    )
+    return SettingInForce(level, RuleSetting(setting) if isinstance(setting, ApprovalRule) else setting, only_adds)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ def an_object(**properties: Any) -> str:
 def branching(steps: int, keyword: str) -> str:
     """A few lines of JSON that are looked at 2 to the power of `steps` times."""
     shapes: dict[str, Any] = {
-        f"a{n}": {keyword: [{"$ref": f"#/$defs/a{n + 1}"}, {"$ref": f"#/$defs/a{n + 1}"}]}
-        for n in range(steps)
+        f"a{n}": {keyword: [{"$ref": f"#/$defs/a{n + 1}"}, {"$ref": f"#/$defs/a{n + 1}"}]} for n in range(steps)
     }
     shapes[f"a{steps}"] = {"type": "string"}
     return json.dumps({"type": "object", "$defs": shapes, "properties": {"x": {"$ref": "#/$defs/a0"}}})
@@ -98,9 +97,7 @@ def test_each_field_that_does_not_fit_is_told_at_once_with_its_path() -> None:
         }
     )
 
-    found = problems(
-        schema, {"to": "x", "lines": ["red", "green"], "when": "now", "by": {"id": 1}, "odd name": 1}
-    )
+    found = problems(schema, {"to": "x", "lines": ["red", "green"], "when": "now", "by": {"id": 1}, "odd name": 1})
 
     assert sorted(found) == [
         ('["odd name"]', "is no field of this input."),
@@ -218,9 +215,7 @@ def test_what_a_field_holds_is_never_told_and_no_problem_is_long() -> None:
 
 def test_the_model_is_told_one_text() -> None:
     assert told_to_model([("a.b", "is missing."), ("", "must have no fields.")]) == (
-        "The input does not fit, so this call did not run:\n"
-        "- a.b: is missing.\n"
-        "- the input: must have no fields."
+        "The input does not fit, so this call did not run:\n- a.b: is missing.\n- the input: must have no fields."
     )
 
 
@@ -247,11 +242,7 @@ def test_a_schema_that_refers_to_itself_twice_does_not_take_the_services_time(le
 
     found = problems(schema, nested(levels))
 
-    assert (
-        found == []
-        if levels <= 12
-        else found in ([], [("", "is too large to be checked against its schema.")])
-    )
+    assert found == [] if levels <= 12 else found in ([], [("", "is too large to be checked against its schema.")])
     assert time.monotonic() - begun < 5
 
 
@@ -269,9 +260,7 @@ def test_a_tree_is_checked_to_its_leaves() -> None:
         "type": "object",
         "properties": {"l": {"$ref": "#/$defs/n"}, "r": {"$ref": "#/$defs/n"}, "v": {"type": "integer"}},
     }
-    schema = json.dumps(
-        {"type": "object", "$defs": {"n": node}, "properties": {"root": {"$ref": "#/$defs/n"}}}
-    )
+    schema = json.dumps({"type": "object", "$defs": {"n": node}, "properties": {"root": {"$ref": "#/$defs/n"}}})
     value: Any = {"v": "leaf"}
     for _ in range(90):
         value = {"l": value, "r": {"v": 1}}
@@ -295,9 +284,7 @@ def test_a_large_input_with_much_that_is_wrong_is_refused_without_a_list() -> No
     schema = an_object(x={"items": {"type": "string"}})
     begun = time.monotonic()
 
-    assert problems(schema, {"x": [1] * 120_000}) == [
-        ("", "does not fit its schema, and is too large to say where.")
-    ]
+    assert problems(schema, {"x": [1] * 120_000}) == [("", "does not fit its schema, and is too large to say where.")]
     assert problems(schema, {"x": ["a"] * 60_000}) == []
     assert time.monotonic() - begun < 5
 

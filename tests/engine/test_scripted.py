@@ -41,9 +41,7 @@ def write(folder: Path, script: str, name: str = "gardener") -> None:
     (folder / f"{name}.yaml").write_text(script, "utf-8")
 
 
-def asked(
-    *messages: Message, system: tuple[str, ...] = ("You garden.",), name: str = "gardener"
-) -> ModelRequest:
+def asked(*messages: Message, system: tuple[str, ...] = ("You garden.",), name: str = "gardener") -> ModelRequest:
     return ModelRequest(f"scripted:{name}", system, messages or (Asked("Tidy up."),), (MERGE,))
 
 
@@ -74,9 +72,7 @@ async def test_the_first_rule_that_holds_answers(models: Models, tmp_path: Path)
     assert [line["rule"] for line in lines(tmp_path)] == [1, 0]
 
 
-async def test_system_parts_are_one_text_and_messages_have_role_and_text(
-    models: Models, tmp_path: Path
-) -> None:
+async def test_system_parts_are_one_text_and_messages_have_role_and_text(models: Models, tmp_path: Path) -> None:
     write(tmp_path, "- say: fine")
     request = asked(
         Asked("Tidy up."),
@@ -117,9 +113,7 @@ async def test_step_and_results_are_of_this_call_alone(models: Models, tmp_path:
     assert reply.text == "right"
 
 
-async def test_an_input_keeps_the_order_of_its_keys_and_input_json_every_letter(
-    models: Models, tmp_path: Path
-) -> None:
+async def test_an_input_keeps_the_order_of_its_keys_and_input_json_every_letter(models: Models, tmp_path: Path) -> None:
     write(
         tmp_path,
         """
@@ -319,9 +313,7 @@ async def test_every_wrong_field_of_a_script_is_named_at_once(models: Models, tm
         ("- !!python/object/apply:os.getcwd []", "no YAML"),
     ],
 )
-async def test_a_file_that_is_no_script_is_refused(
-    models: Models, tmp_path: Path, script: str, said: str
-) -> None:
+async def test_a_file_that_is_no_script_is_refused(models: Models, tmp_path: Path, script: str, said: str) -> None:
     write(tmp_path, script)
 
     assert said in await refusal(models, asked())
@@ -415,8 +407,7 @@ def test_processes_that_share_a_script_write_whole_lines(tmp_path: Path) -> None
     write(tmp_path, "- say: hello")
     texts = ["a" * 100_000, "b" * 100_000]
     processes = [
-        multiprocessing.get_context("spawn").Process(target=ask_often, args=(tmp_path, text))
-        for text in texts
+        multiprocessing.get_context("spawn").Process(target=ask_often, args=(tmp_path, text)) for text in texts
     ]
 
     for process in processes:

@@ -115,14 +115,10 @@ async def refusal(call: Any) -> Told:
     return await Told.by(caught.value)
 
 
-async def test_a_problem_is_told_with_its_reason_domain_and_metadata(
-    serving: Serving, sign_in: SignIn
-) -> None:
+async def test_a_problem_is_told_with_its_reason_domain_and_metadata(serving: Serving, sign_in: SignIn) -> None:
     turns = turns_with(NoSuchThing("There is no turn t1.", metadata={"turn_id": "t1"}))
     async with serving(added(turns)) as served:
-        told = await refusal(
-            served.turns.GetTurn(turns_pb2.GetTurnRequest(turn_id="t1"), metadata=bearer(sign_in()))
-        )
+        told = await refusal(served.turns.GetTurn(turns_pb2.GetTurnRequest(turn_id="t1"), metadata=bearer(sign_in())))
 
     assert (told.code, told.sentence) == (grpc.StatusCode.NOT_FOUND, "There is no turn t1.")
     assert (told.reason, told.domain) == ("NO_SUCH_THING", "runtime.tutelage")
@@ -131,9 +127,7 @@ async def test_a_problem_is_told_with_its_reason_domain_and_metadata(
     assert told.retry_after is None
 
 
-async def test_every_wrong_field_and_the_time_to_try_again_are_told(
-    serving: Serving, sign_in: SignIn
-) -> None:
+async def test_every_wrong_field_and_the_time_to_try_again_are_told(serving: Serving, sign_in: SignIn) -> None:
     fields = [("work.agent", "must not be empty"), ("work.input_json", "is not JSON")]
     async with serving(added(turns_with(InvalidField(fields)))) as served:
         wrong = await refusal(served.turns.GetTurn(turns_pb2.GetTurnRequest(), metadata=bearer(sign_in())))
@@ -209,12 +203,8 @@ async def test_what_a_servicer_does_not_do_is_not_in_this_release(serving: Servi
     services: list[Service] = [(approvals_pb2_grpc.add_ApprovalServiceServicer_to_server, nothing)]
     async with serving(services) as served:
         stub = approvals_pb2_grpc.ApprovalServiceStub(served.channel)
-        unary = await refusal(
-            stub.GetApproval(approvals_pb2.GetApprovalRequest(), metadata=bearer(sign_in()))
-        )
-        stream = await refusal(
-            stub.WatchApprovals(approvals_pb2.WatchApprovalsRequest(), metadata=bearer(sign_in()))
-        )
+        unary = await refusal(stub.GetApproval(approvals_pb2.GetApprovalRequest(), metadata=bearer(sign_in())))
+        stream = await refusal(stub.WatchApprovals(approvals_pb2.WatchApprovalsRequest(), metadata=bearer(sign_in())))
 
     assert (unary.code, unary.reason) == (grpc.StatusCode.UNIMPLEMENTED, "NOT_IN_THIS_RELEASE")
     assert (stream.code, stream.reason) == (grpc.StatusCode.UNIMPLEMENTED, "NOT_IN_THIS_RELEASE")
@@ -226,9 +216,7 @@ async def test_a_request_over_4_mib_is_refused_by_reason(serving: Serving, sign_
         fits = turns_pb2.GetTurnRequest(turn_id="x" * (4 * 1024 * 1024 - 5))
         answered = await served.turns.GetTurn(fits, metadata=bearer(sign_in()))
         told = await refusal(
-            served.turns.GetTurn(
-                turns_pb2.GetTurnRequest(turn_id="x" * (4 * 1024 * 1024)), metadata=bearer(sign_in())
-            )
+            served.turns.GetTurn(turns_pb2.GetTurnRequest(turn_id="x" * (4 * 1024 * 1024)), metadata=bearer(sign_in()))
         )
 
     assert fits.ByteSize() == 4 * 1024 * 1024
@@ -269,9 +257,7 @@ async def test_a_stream_whose_client_went_cleans_up(serving: Serving, sign_in: S
         await asyncio.wait_for(turns.cleaned_up.wait(), 10)
 
 
-async def test_a_stream_whose_client_went_while_it_was_sending_cleans_up(
-    serving: Serving, sign_in: SignIn
-) -> None:
+async def test_a_stream_whose_client_went_while_it_was_sending_cleans_up(serving: Serving, sign_in: SignIn) -> None:
     turns = turns_with()
     async with serving(added(turns)) as served:
         call = served.turns.StreamAgent(turns_pb2.StreamAgentRequest(), metadata=bearer(sign_in()))

@@ -96,9 +96,7 @@ async def test_a_reader_beside_many_writers_sees_every_change_once_and_in_order(
 
 
 @given(st.integers(0, 2**63), st.text(), st.integers(0, 2**63), st.text())
-def test_a_cursor_comes_back_as_it_was_given(
-    position: int, filter_key: str, sub: int, generation: str
-) -> None:
+def test_a_cursor_comes_back_as_it_was_given(position: int, filter_key: str, sub: int, generation: str) -> None:
     codec = CursorCodec(generation)
 
     assert codec.decode(codec.encode(position, filter_key, sub), filter_key) == (position, sub)

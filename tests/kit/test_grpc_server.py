@@ -103,9 +103,7 @@ async def _awaited(call: Any) -> Any:
     return await call
 
 
-async def test_what_does_not_end_by_itself_is_cancelled_after_the_grace(
-    serving: Serving, sign_in: SignIn
-) -> None:
+async def test_what_does_not_end_by_itself_is_cancelled_after_the_grace(serving: Serving, sign_in: SignIn) -> None:
     turns, services = service()
     async with serving(services) as served:
         call: Any = served.turns.WatchTurn(turns_pb2.WatchTurnRequest(), metadata=bearer(sign_in()))
@@ -180,9 +178,7 @@ def self_signed(folder: Path) -> tuple[Path, Path]:
     )
     (folder / "cert.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     (folder / "key.pem").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
     return folder / "cert.pem", folder / "key.pem"
 

@@ -92,9 +92,7 @@ def test_a_request_id_with_nul_or_over_256_bytes_is_refused(text: str) -> None:
     assert [path for path, _ in caught.value.fields] == ["request_id"]
 
 
-@pytest.mark.parametrize(
-    ("asked", "given"), [(0, 100), (1, 1), (1_000, 1_000), (1_001, 1_000), (2**31 - 1, 1_000)]
-)
+@pytest.mark.parametrize(("asked", "given"), [(0, 100), (1, 1), (1_000, 1_000), (1_001, 1_000), (2**31 - 1, 1_000)])
 def test_a_page_has_as_many_as_was_asked_within_bounds(asked: int, given: int) -> None:
     assert page_size(asked) == given
 

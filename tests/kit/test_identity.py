@@ -39,9 +39,7 @@ class Turns(turns_pb2_grpc.TurnServiceServicer):
 SERVICES = [(turns_pb2_grpc.add_TurnServiceServicer_to_server, Turns())]  # type: ignore[abstract]
 
 
-def test_a_token_tells_all_of_its_bearer(
-    keys: TokenKeys, sign_in: SignIn, signing_key: Ed25519PrivateKey
-) -> None:
+def test_a_token_tells_all_of_its_bearer(keys: TokenKeys, sign_in: SignIn, signing_key: Ed25519PrivateKey) -> None:
     exp = int(datetime.now(UTC).timestamp()) + 60
 
     caller = keys.verify(sign_in(exp=exp, tenant="north", auth_time=1_700_000_000, acr="mfa"))
@@ -115,9 +113,7 @@ def test_a_null_act_signs_nobody_in(keys: TokenKeys, signing_key: Ed25519Private
         keys.verify(jwt.encode(claims() | {"act": None}, signing_key, algorithm="EdDSA"))
 
 
-def test_only_the_right_key_and_the_one_algorithm_sign_in(
-    keys: TokenKeys, signing_key: Ed25519PrivateKey
-) -> None:
+def test_only_the_right_key_and_the_one_algorithm_sign_in(keys: TokenKeys, signing_key: Ed25519PrivateKey) -> None:
     public = signing_key.public_key().public_bytes_raw().hex()
     forged = [
         jwt.encode(claims(), Ed25519PrivateKey.generate(), algorithm="EdDSA"),
@@ -168,9 +164,7 @@ def jwks_file(folder: Path, key: Ed25519PrivateKey) -> Path:
     return file
 
 
-def test_another_issuers_person_is_one_only_at_a_client_that_people_sit_at(
-    tmp_path: Path, keys: TokenKeys
-) -> None:
+def test_another_issuers_person_is_one_only_at_a_client_that_people_sit_at(tmp_path: Path, keys: TokenKeys) -> None:
     """Settled 3 and 44."""
     theirs = Ed25519PrivateKey.generate()
     issuer = jwks_issuer(

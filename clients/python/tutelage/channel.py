@@ -111,9 +111,7 @@ class _BothStreams(aio.StreamStreamClientInterceptor):
     def __init__(self, caller: _Caller) -> None:
         self._caller = caller
 
-    async def intercept_stream_stream(
-        self, continuation: Any, client_call_details: Any, request_iterator: Any
-    ) -> Any:
+    async def intercept_stream_stream(self, continuation: Any, client_call_details: Any, request_iterator: Any) -> Any:
         signed = self._caller.signed(client_call_details, client_call_details.timeout)
         return _told(await continuation(signed, request_iterator))
 

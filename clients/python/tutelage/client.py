@@ -47,9 +47,7 @@ class Tutelage:
     def __init__(self, channel: aio.Channel) -> None:
         self._channel = channel
         self.agents: AgentServiceAsyncStub = agents_pb2_grpc.AgentServiceStub(channel)
-        self.conversations: ConversationServiceAsyncStub = conversations_pb2_grpc.ConversationServiceStub(
-            channel
-        )
+        self.conversations: ConversationServiceAsyncStub = conversations_pb2_grpc.ConversationServiceStub(channel)
         self.turns: TurnServiceAsyncStub = turns_pb2_grpc.TurnServiceStub(channel)
         self.approvals: ApprovalServiceAsyncStub = approvals_pb2_grpc.ApprovalServiceStub(channel)
         self.grants: GrantServiceAsyncStub = approvals_pb2_grpc.GrantServiceStub(channel)

@@ -275,9 +275,7 @@ class _Incarnation:
         reconnect_within = welcome.reconnect_within.ToTimedelta().total_seconds()
         session.welcomed = True
         self._longest_pause = max(FIRST_PAUSE_SECONDS, min(LONGEST_PAUSE_SECONDS, reconnect_within / 8))
-        log.info(
-            "host.connected host=%s replica=%s session=%d", self._host.name, welcome.replica, welcome.session
-        )
+        log.info("host.connected host=%s replica=%s session=%d", self._host.name, welcome.replica, welcome.session)
         # `begin_by` counts from our hello. One that was long under way leaves too little time in each call.
         return self._host.clock() - session.hello_sent <= reconnect_within / 4
 

@@ -54,9 +54,7 @@ def _told(kind: str, record: Record) -> str:
             taken = record.instructions_taken_up
             return f"from set {taken.from_set} to {taken.block.instruction_set}"
         case "model_replied":
-            calls = [
-                f"{each.tool}#{each.invocation} {each.input_json}" for each in record.model_replied.calls
-            ]
+            calls = [f"{each.tool}#{each.invocation} {each.input_json}" for each in record.model_replied.calls]
             return " | ".join(part for part in (record.model_replied.text, *calls) if part)
         case "decided_at_once":
             decided = record.decided_at_once

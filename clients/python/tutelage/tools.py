@@ -154,9 +154,7 @@ def output_of(value: object) -> str:
 
 def error_text(error: BaseException) -> str:
     """Say in words for the model why a tool failed: no traceback, and bounded."""
-    text = (
-        str(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {error}".removesuffix(": ")
-    )
+    text = str(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {error}".removesuffix(": ")
     # What cannot be sent as UTF-8 is shown by its number.
     text = text.encode(errors="backslashreplace").decode()
     return text if len(text) <= ERROR_CHARACTERS else text[: ERROR_CHARACTERS - 1] + "…"

@@ -31,9 +31,7 @@ class _Stream(Protocol[Message]):
     def cancel(self) -> bool: ...
 
 
-async def watched_turn(
-    turns: TurnServiceAsyncStub, turn_id: str, cursor: str
-) -> AsyncGenerator[TurnEvent, None]:
+async def watched_turn(turns: TurnServiceAsyncStub, turn_id: str, cursor: str) -> AsyncGenerator[TurnEvent, None]:
     """Yield a turn's events until `ended`."""
 
     def opened() -> _Stream[WatchTurnResponse]:

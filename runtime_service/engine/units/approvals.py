@@ -74,9 +74,7 @@ class DecideApproval:
         return approval
 
 
-def answered(
-    ledger: Ledger, approval: Approval, answer: Answer, roles: frozenset[str], fingerprint: str
-) -> Approval:
+def answered(ledger: Ledger, approval: Approval, answer: Answer, roles: frozenset[str], fingerprint: str) -> Approval:
     """Take an answer to an approval, tell of it, and let its turn go on where it is settled."""
     turn = ledger.turn(TurnId(approval.asking_turn_id))
     if turn.state.ended and approval.state in (ApprovalState.PENDING, ApprovalState.WITHDRAWN):

@@ -199,7 +199,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class LetGo:
-    """Let a turn go that can do nothing more; False where somebody said something that its writer has not copied (R3.1).
+    """Let a turn go that can do nothing more; False where there is a word that its writer has not copied (R3.1).
 
     INTERRUPTED when something is unfinished or a part is away, else WAITING.
     """
@@ -374,9 +374,7 @@ class ResumeTurn:
         conversation = ledger.conversations.get(ConversationId(turn.conversation_id))
         if conversation is None:
             return
-        branch = [
-            one for one in ledger.open_turns(conversation.id) if one.after_turn_id == turn.after_turn_id
-        ]
+        branch = [one for one in ledger.open_turns(conversation.id) if one.after_turn_id == turn.after_turn_id]
         if branch or conversation.newest_done != turn.after_turn_id:
             raise ConversationBusy(turn.conversation_id, branch[0].id if branch else conversation.newest_done)
 

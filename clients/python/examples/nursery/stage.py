@@ -151,9 +151,7 @@ class Stage:
 
     async def person(self, who: str, *roles: str) -> Tutelage:
         """Sign a person in, over a connection of their own."""
-        return await self._cleanup.enter_async_context(
-            connect(self.runtime.address, self.token(who, "person", *roles))
-        )
+        return await self._cleanup.enter_async_context(connect(self.runtime.address, self.token(who, "person", *roles)))
 
     async def host(self) -> Host:
         """Start a tool host."""

@@ -138,9 +138,7 @@ class Story:
         ran = self.stage.tool_runs()
         runs = {tool: ran.count(tool) for tool in self.runs}
         self.terminal.tell(f"replies paid  {self.stage.replies_paid()}, by the model's own file")
-        self.terminal.tell(
-            f"tool runs     {runs['read_note']} reads, {runs['write_note']} writes, by the tools' own"
-        )
+        self.terminal.tell(f"tool runs     {runs['read_note']} reads, {runs['write_note']} writes, by the tools' own")
         for turn_id in self.turn_ids:
             page = await self.gus.turns.ListRecords(ListRecordsRequest(turn_id=turn_id, page_size=1000))
             lines = [record.line for record in page.records]
@@ -156,9 +154,7 @@ class Story:
         """Give the gardener a turn, and follow it. Each costs three replies and two reads."""
         words = f"Merge {source} into {target}."
         self.terminal.quote("gus", words)
-        request = StartTurnRequest(
-            conversation_id=self.conversation_id, work=Work(input=words), request_id=_once()
-        )
+        request = StartTurnRequest(conversation_id=self.conversation_id, work=Work(input=words), request_id=_once())
         turn_id = (await self.gus.turns.StartTurn(request)).turn.id
         self.turn_ids.append(turn_id)
         self.replies += 3
@@ -201,9 +197,7 @@ class Story:
         turn = (await self.hale.turns.GetTurn(GetTurnRequest(turn_id=turn_id))).turn
         expect(len(turn.unfinished) == 1, "one call is unfinished")
         call = turn.unfinished[0]
-        self.terminal.tell(
-            f"Unfinished: {call.tool}, call {call.call_id}. It may have run; only a person can say."
-        )
+        self.terminal.tell(f"Unfinished: {call.tool}, call {call.call_id}. It may have run; only a person can say.")
         return call
 
     async def _resolve(self, turn_id: str, call: UnfinishedCall, wanted: str, run_again: bool) -> None:
@@ -212,9 +206,7 @@ class Story:
             self.terminal.quote("gus", "Run it again.")
         else:
             name = json.loads(call.input_json)["name"]
-            returned = await self.terminal.ask(
-                "What did it return?", f"wrote {name}, {len(wanted)} characters"
-            )
+            returned = await self.terminal.ask("What did it return?", f"wrote {name}, {len(wanted)} characters")
             resolution = Resolution(call_id=call.call_id, output_json=json.dumps(returned))
             self.terminal.quote("gus", f"It did run, and returned: {returned}")
         await self.gus.turns.ResumeTurn(
@@ -223,9 +215,7 @@ class Story:
 
     async def _ended(self, events: Events) -> Turn:
         turn = (await self._until(events, "ended")).ended
-        expect(
-            turn.state == TURN_STATE_DONE, f"the turn is done, and not {state_name(turn.state)} {turn.cause}"
-        )
+        expect(turn.state == TURN_STATE_DONE, f"the turn is done, and not {state_name(turn.state)} {turn.cause}")
         self.terminal.quote("gardener", turn.output)
         return turn
 
@@ -255,9 +245,7 @@ def _once() -> str:
 async def tell(stage: Stage, terminal: Terminal) -> None:
     """Tell the whole of it."""
     builder = await stage.person("fern", "builds")
-    story = Story(
-        stage, terminal, await stage.person("gus", "uses"), await stage.person("hale", "uses", "supervises")
-    )
+    story = Story(stage, terminal, await stage.person("gus", "uses"), await stage.person("hale", "uses", "supervises"))
     terminal.title("A nursery, its notes, and an agent that tends them")
     terminal.tell(f"The runtime serves at {stage.runtime.address}; the notes are in {stage.notes}.")
     await story.begin(builder)
@@ -289,9 +277,7 @@ async def run(folder: Path, terminal: Terminal) -> None:
 
 def main(
     yes: Annotated[bool, typer.Option("--yes", help="Answer for the person, without a terminal.")] = False,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Where it plays. Left out: a folder that goes.")
-    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where it plays. Left out: a folder that goes.")] = None,
 ) -> None:
     """Tell the first half of the nursery story."""
     terminal = Terminal(yes)

@@ -52,9 +52,7 @@ def watch(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
 def approve(
     approval_id: ApprovalId,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask again at the prompt.")] = False,
-    fingerprint: Annotated[
-        str, typer.Option(help="What you saw earlier; anything else is not approved.")
-    ] = "",
+    fingerprint: Annotated[str, typer.Option(help="What you saw earlier; anything else is not approved.")] = "",
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
     """Show what would run, and say yes to exactly that."""

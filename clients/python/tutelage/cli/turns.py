@@ -80,10 +80,7 @@ def _print(turn: Turn, records: list[Record]) -> None:
             for each in turn.receipts
         ]
         console.print(_table("It ran with", ("task", "set", "instructions", "hash"), receipts))
-    lines = [
-        (str(each.line), str(each.writer), time_of(each.time), each.address, line_of(each))
-        for each in records
-    ]
+    lines = [(str(each.line), str(each.writer), time_of(each.time), each.address, line_of(each)) for each in records]
     console.print(_table("Records", ("line", "writer", "time", "address", "what"), lines))
     if records:
         console.print(Text(f"chain head  {records[-1].chain}"), soft_wrap=True)

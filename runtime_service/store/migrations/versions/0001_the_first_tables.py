@@ -85,9 +85,7 @@ def upgrade() -> None:
         sa.UniqueConstraint("id", name=op.f("uq_approvals_id")),
         sqlite_autoincrement=True,
     )
-    op.create_index(
-        "ix_approvals_asking_turn_id_closed", "approvals", ["asking_turn_id", "closed"], unique=False
-    )
+    op.create_index("ix_approvals_asking_turn_id_closed", "approvals", ["asking_turn_id", "closed"], unique=False)
     op.create_index("ix_approvals_state_expire_time", "approvals", ["state", "expire_time"], unique=False)
     op.create_index("ix_approvals_tenant_state_seq", "approvals", ["tenant", "state", "seq"], unique=False)
     op.create_index("ix_approvals_turn_id_seq", "approvals", ["turn_id", "seq"], unique=False)
@@ -280,13 +278,9 @@ def upgrade() -> None:
     op.create_index(
         "ix_turns_tenant_conversation_id_made", "turns", ["tenant", "conversation_id", "made"], unique=False
     )
-    op.create_index(
-        "ix_turns_tenant_given_by_id_made", "turns", ["tenant", "given_by_id", "made"], unique=False
-    )
+    op.create_index("ix_turns_tenant_given_by_id_made", "turns", ["tenant", "given_by_id", "made"], unique=False)
     op.create_index("ix_turns_tenant_state_made", "turns", ["tenant", "state", "made"], unique=False)
-    op.create_index(
-        "ix_turns_tenant_work_for_id_made", "turns", ["tenant", "work_for_id", "made"], unique=False
-    )
+    op.create_index("ix_turns_tenant_work_for_id_made", "turns", ["tenant", "work_for_id", "made"], unique=False)
     # What tells this database from any other, and from itself before a restore: cursors are bound to it.
     facts = sa.table("database_facts", sa.column("name"), sa.column("value"))
     op.bulk_insert(facts, [{"name": "generation", "value": uuid.uuid4().hex}])
