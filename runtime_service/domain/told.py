@@ -32,7 +32,7 @@ def as_json(text: str) -> str:
 
 
 def told(done: ToolDone) -> str:
-    """Return what the model is told of a call that has ended: a JSON string as its characters, other JSON as written."""
+    """Return what the model is told of a call: a JSON string as its characters, other JSON as it was written."""
     output = json.loads(done.output_json) if done.output_json.lstrip().startswith('"') else done.output_json
     return f"{done.note}{output}"
 

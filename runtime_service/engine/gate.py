@@ -95,7 +95,7 @@ class _Question:
 
 
 class _Declared(Exception):
-    """The tool is offered by another declaration, or the yes covers something else: the gate looks again (R1.4, R3.5)."""
+    """The declaration is another one, or the yes covers something else: the gate looks again (R1.4, R3.5)."""
 
     def __init__(self, shown: Shown) -> None:
         self.shown = shown
