@@ -59,6 +59,7 @@ def feed_table(metadata: MetaData, name: str) -> Table:
         Column("detail", String, nullable=False, default=""),
         Column("time", UtcDateTime, nullable=False),
         Index(f"ix_{name}_tenant", "tenant", "position"),
+        Index(f"ix_{name}_subject", "subject", "position"),
         # A position is never given twice, also after the last row was removed.
         sqlite_autoincrement=True,
     )

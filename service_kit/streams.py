@@ -1,7 +1,7 @@
 """How a watch lives: it looks, sends what is new, waits to be told, and ends by itself.
 
 Invariants: a bookmark comes from the stream's own generator, after everything that it covers; no database
-transaction is open while a client reads (`look` returns a list); a stream ends with its caller's token
+transaction is open while a client reads (`look` returns a page); a stream ends with its caller's token
 (R10), after about five minutes, and at shutdown, and a client goes on from its last cursor (R11).
 """
 
@@ -53,15 +53,15 @@ class Streams:
         self,
         bell: Bell,
         topic: str,
-        look: Callable[[], Awaitable[Sequence[T]]],
+        look: Callable[[], Awaitable[tuple[Sequence[T], bool]]],
         *,
         bookmark: Callable[[], T],
         expires_at: datetime,
     ) -> AsyncGenerator[T, None]:
         """Yield what each `look` finds newer than the one before, until the stream has had its time.
 
-        `look` is asked again at once while it finds something, else when the bell rings, and every second
-        whether it rings or not. `bookmark` makes the event that says how far everything was sent: on a
+        `look` returns a page, and whether it was cut: then it is asked again at once, else when the bell rings, and
+        every second whether it rings or not. `bookmark` makes the event that says how far everything was sent: on a
         stream that was quiet for long, and at its end. Raises `NotSignedIn` when the token expires.
         """
         now = asyncio.get_running_loop().time
@@ -69,7 +69,7 @@ class Streams:
         sent = now()
         with bell.listen(topic) as hints, self._ended_by_shutdown(hints):
             while True:
-                news = await look()
+                news, cut = await look()
                 for item in news:
                     _check_signed_in(expires_at)
                     yield item
@@ -81,7 +81,7 @@ class Streams:
                 if now() - sent >= self._bookmark_seconds:
                     yield bookmark()
                     sent = now()
-                if not news:
+                if not cut:
                     due = min(sent + self._bookmark_seconds, end) - now()
                     await hints.wait(max(0, min(self._poll_seconds, due, _seconds_until(expires_at))))
 

@@ -92,19 +92,20 @@ class TurnWatch:
         else:
             self._asked = []
 
-    async def _look(self) -> list[turns_pb2.TurnEvent]:
+    async def _look(self) -> tuple[list[turns_pb2.TurnEvent], bool]:
         """Return what is new. Interruptions stand where the journal stood when they came."""
-        stops = list(await self._lookups.interruptions(self._turn_id, self._stopped_at, MOST_NEWS))
-        page = await self._lookups.records(self._turn_id, self._line, MOST_RECORDS)
+        page, stopped = await self._lookups.turn_news(self._turn_id, self._line, self._stopped_at, MOST_RECORDS)
+        stops = list(stopped)
         events: list[turns_pb2.TurnEvent] = []
         for record in page:
             await self._tell_what_follows(record, stops, events)
             self._take(record)
             self._told = False
             events.append(self._event(record=to_proto.record(record)))
-        if len(page) < MOST_RECORDS:
+        cut = len(page) == MOST_RECORDS
+        if not cut:
             await self._tell_what_follows(None, stops, events)
-        return events
+        return events, cut
 
     async def _tell_what_follows(
         self, following: Record | None, stops: list[FeedLine], events: list[turns_pb2.TurnEvent]
@@ -205,24 +206,22 @@ class ApprovalWatch:
             after = shown[-1].seq
         self._position = horizon
 
-    async def _look(self) -> list[approvals_pb2.WatchApprovalsResponse]:
+    async def _look(self) -> tuple[list[approvals_pb2.WatchApprovalsResponse], bool]:
         """Return what is new, approvals as they stand now. What asks together is told together."""
         assert self._position is not None
-        while True:
-            news = await self._lookups.approval_news(self._viewer.tenant, self._position, MOST_NEWS)
-            found = await self._lookups.approvals_by_id(self._viewer, {line.subject for line in news})
-            seen = {one.id: one for one in found if self._matches(one)}
-            events = []
-            for (kind, _), lines in groupby(news, key=lambda line: (line.kind, line.detail)):
-                together = list(lines)
+        news = await self._lookups.approval_news(self._viewer.tenant, self._position, MOST_NEWS)
+        found = await self._lookups.approvals_by_id(self._viewer, {line.subject for line in news})
+        seen = {one.id: one for one in found if self._matches(one)}
+        events = []
+        for (kind, _), lines in groupby(news, key=lambda line: (line.kind, line.detail)):
+            together = list(lines)
+            if kind == "waiting":
                 about = [seen[line.subject] for line in together if line.subject in seen]
-                if kind == "waiting":
-                    self._position = together[-1].position
-                    events += [self._event(waiting=one) for one in waiting_events(about)]
-                else:
-                    events += self._one_by_one(kind, together, seen)
-            if events or len(news) < MOST_NEWS:
-                return events
+                self._position = together[-1].position
+                events += [self._event(waiting=one) for one in waiting_events(about)]
+            else:
+                events += self._one_by_one(kind, together, seen)
+        return events, len(news) == MOST_NEWS
 
     def _one_by_one(
         self, kind: str, lines: Sequence[FeedLine], seen: Mapping[str, Approval]

@@ -240,7 +240,8 @@ class Scheduler:
     async def _until_over(self, writer: Writer) -> None:
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(writer.let_go_when_at_rest())
-            writer.open(await self._store.records(writer.turn.id))
+            # The first writer finds what it has just written itself: nothing was done yet.
+            writer.open(await self._store.records(writer.turn.id) if writer.turn.writer > 1 else [])
             earlier = await self._store.earlier(writer.turn)
             await self._to_its_end(writer, earlier)
             watching.cancel()

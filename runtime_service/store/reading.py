@@ -65,27 +65,8 @@ class Reading:
 
     async def records(self, turn_id: TurnId, after: int = 0, most: int | None = None) -> Sequence[Record]:
         """Return a turn's records behind a line, in order."""
-        table = tables.records
-        wanted = select(table).where(table.c.turn_id == turn_id, table.c.line > after).order_by(table.c.line)
         async with self._database.read() as connection:
-            rows = (await connection.execute(wanted.limit(most))).mappings().all()
-        return [
-            Record(
-                line=row["line"],
-                writer=row["writer"],
-                time=row["time"],
-                address=Address(row["address"]),
-                what=rebuilt(row["kind"], row["facts"], row["words"] if row["erase_time"] is None else None),
-                facts=row["facts"],
-                words=row["words"],
-                words_salt=row["words_salt"],
-                words_digest=row["words_digest"],
-                content_digest=row["content_digest"],
-                chain=row["chain"],
-                erase_time=row["erase_time"],
-            )
-            for row in rows
-        ]
+            return await _records(connection, turn_id, after, most)
 
     async def earlier(self, turn: Turn) -> Sequence[Said]:
         """Return what the turns of its branch before it were asked and handed back, oldest first (R9)."""
@@ -174,13 +155,16 @@ class Reading:
         async with self._database.read() as connection:
             return await read_after(connection, tables.approval_feed, position, most, tenant)
 
-    async def interruptions(self, turn_id: str, position: int, most: int) -> Sequence[FeedRow]:
-        """Return when a turn was interrupted, behind a position of the turns' feed."""
+    async def turn_news(
+        self, turn_id: TurnId, line: int, position: int, most: int
+    ) -> tuple[Sequence[Record], Sequence[FeedRow]]:
+        """Return a turn's records behind a line, and when it was interrupted behind a position of the turns' feed."""
         feed = tables.turn_feed
-        wanted = select(feed).where(feed.c.subject == turn_id, feed.c.position > position)
+        stops = select(feed).where(feed.c.subject == turn_id, feed.c.position > position)
         async with self._database.read() as connection:
-            rows = await connection.execute(wanted.order_by(feed.c.position).limit(most))
-            return [FeedRow(**row) for row in rows.mappings()]
+            records = await _records(connection, turn_id, line, most)
+            rows = await connection.execute(stops.order_by(feed.c.position))
+            return records, [FeedRow(**row) for row in rows.mappings()]
 
     # Conversations, hosts, the database itself
 
@@ -234,6 +218,29 @@ def _ancestors(turn_id: str):  # type: ignore[no-untyped-def]
         .where(table.c.after_turn_id != "", branch.c.depth < MOST_EARLIER)
     )
     return branch.union_all(further)
+
+
+async def _records(connection: AsyncConnection, turn_id: TurnId, after: int, most: int | None) -> Sequence[Record]:
+    table = tables.records
+    wanted = select(table).where(table.c.turn_id == turn_id, table.c.line > after).order_by(table.c.line)
+    rows = (await connection.execute(wanted.limit(most))).mappings().all()
+    return [
+        Record(
+            line=row["line"],
+            writer=row["writer"],
+            time=row["time"],
+            address=Address(row["address"]),
+            what=rebuilt(row["kind"], row["facts"], row["words"] if row["erase_time"] is None else None),
+            facts=row["facts"],
+            words=row["words"],
+            words_salt=row["words_salt"],
+            words_digest=row["words_digest"],
+            content_digest=row["content_digest"],
+            chain=row["chain"],
+            erase_time=row["erase_time"],
+        )
+        for row in rows
+    ]
 
 
 async def _detail(connection: AsyncConnection, turn: Turn, most_waiting: int) -> TurnDetail:

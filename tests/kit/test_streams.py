@@ -30,10 +30,10 @@ class Source:
         self.items: list[int] = []
         self.position = 0
 
-    async def look(self) -> list[str]:
+    async def look(self) -> tuple[list[str], bool]:
         news = self.items[self.position : self.position + 10]
         self.position += len(news)
-        return [str(item) for item in news]
+        return [str(item) for item in news], len(news) == 10
 
     def bookmark(self) -> str:
         return f"bookmark at {self.position}"
@@ -87,7 +87,7 @@ async def test_a_stream_that_had_its_time_ends_with_a_bookmark() -> None:
     """Also one that is never quiet; the bookmark covers what was sent."""
 
     class Endless(Source):
-        async def look(self) -> list[str]:
+        async def look(self) -> tuple[list[str], bool]:
             await asyncio.sleep(0.001)
             self.items.append(7)
             return await super().look()

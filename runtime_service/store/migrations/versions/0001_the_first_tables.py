@@ -37,6 +37,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("position"),
         sqlite_autoincrement=True,
     )
+    op.create_index("ix_approval_feed_subject", "approval_feed", ["subject", "position"], unique=False)
     op.create_index("ix_approval_feed_tenant", "approval_feed", ["tenant", "position"], unique=False)
 
     op.create_table(
@@ -233,6 +234,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("position"),
         sqlite_autoincrement=True,
     )
+    op.create_index("ix_turn_feed_subject", "turn_feed", ["subject", "position"], unique=False)
     op.create_index("ix_turn_feed_tenant", "turn_feed", ["tenant", "position"], unique=False)
 
     op.create_table(
