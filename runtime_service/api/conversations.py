@@ -13,7 +13,7 @@ from runtime_service.api.checks import Fields
 from runtime_service.api.lookups import Lookups, Registry
 from runtime_service.domain.problems import NoSuchThing, NotAdmitted
 from runtime_service.domain.rules import Level, Setting, SettingInForce
-from runtime_service.domain.turns import Conversation, ConversationId
+from runtime_service.domain.turns import Conversation, ConversationKey
 from runtime_service.engine.committer import Committer
 from runtime_service.engine.units.conversations import OpenConversation, SetApproval
 from service_kit.identity import Caller, current_caller
@@ -38,8 +38,7 @@ class ConversationService(conversations_pb2_grpc.ConversationServiceServicer):
         if await self._registry.agent(caller.tenant, request.agent) is None:
             raise NoSuchThing("agent", request.agent)
         unit = OpenConversation(
-            conversation_id=ConversationId(request.conversation_id or uuid.uuid4().hex),
-            tenant=caller.tenant,
+            key=ConversationKey(caller.tenant, request.conversation_id or uuid.uuid4().hex),
             agent=request.agent,
             approve=_in_force(approve, caller),
             opened_by=access.principal(caller),
@@ -75,7 +74,7 @@ class ConversationService(conversations_pb2_grpc.ConversationServiceServicer):
         conversation = await self._seen(request.conversation_id)
         if conversation.opened_by.id != caller.id and not access.supervises(caller):
             raise NotAdmitted("change who is asked in this conversation", ("supervises",))
-        changed = await self._committer.commit(SetApproval(conversation.id, _in_force(approve, caller)))
+        changed = await self._committer.commit(SetApproval(conversation.key, _in_force(approve, caller)))
         return pb.SetConversationApprovalResponse(conversation=to_proto.conversation(changed))
 
     async def _seen(self, conversation_id: str) -> Conversation:

@@ -27,7 +27,7 @@ from runtime_service.domain.effects import Declaration
 from runtime_service.domain.hosts import CallId, Incarnation, Session
 from runtime_service.domain.journal import Record
 from runtime_service.domain.problems import NoSuchThing, RequestIdReused, WriterSuperseded
-from runtime_service.domain.turns import Conversation, ConversationId, Turn, TurnId
+from runtime_service.domain.turns import Conversation, ConversationKey, Turn, TurnId
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -68,7 +68,7 @@ class Needs:
     # Also the open calls of these incarnations, with their turns.
     calls_of: tuple[Incarnation, ...] = ()
     # With their turns that have not ended.
-    conversations: tuple[ConversationId, ...] = ()
+    conversations: tuple[ConversationKey, ...] = ()
     # The same, for the conversations of these turns.
     conversations_of: tuple[TurnId, ...] = ()
     request: RequestKey | None = None
@@ -155,7 +155,7 @@ class Ledger:
     approvals: Rows[str, Approval] = field(default_factory=Rows)
     calls: Rows[CallId, Call] = field(default_factory=Rows)
     sessions: Rows[Incarnation, Session] = field(default_factory=Rows)
-    conversations: Rows[ConversationId, Conversation] = field(default_factory=Rows)
+    conversations: Rows[ConversationKey, Conversation] = field(default_factory=Rows)
     requests: Rows[RequestKey, tuple[str, str]] = field(default_factory=Rows)
     # Processes whose lease runs: a session of another one is over.
     living: frozenset[str] = frozenset()
@@ -250,9 +250,9 @@ class Ledger:
         rows = [row for row in self.calls.all() if row.turn_id == turn_id]
         return sorted(rows, key=lambda row: (row.start_time, row.address, row.attempt))
 
-    def open_turns(self, conversation_id: str) -> list[Turn]:
+    def open_turns(self, conversation: ConversationKey) -> list[Turn]:
         """Return the conversation's turns that have not ended."""
-        return [turn for turn in self.turns.all() if turn.conversation_id == conversation_id and not turn.state.ended]
+        return [turn for turn in self.turns.all() if turn.conversation_key == conversation and not turn.state.ended]
 
     def connected(self, session: Session | None, number: int | None = None) -> bool:
         """Whether an incarnation is connected (R6.6); with a number, whether by that session."""

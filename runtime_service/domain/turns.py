@@ -14,14 +14,21 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import NewType
+from typing import NamedTuple, NewType
 
 from runtime_service.domain.journal import ModelReplied
 from runtime_service.domain.principals import Principal
 from runtime_service.domain.rules import SettingInForce
 
 TurnId = NewType("TurnId", str)
-ConversationId = NewType("ConversationId", str)
+
+
+class ConversationKey(NamedTuple):
+    """What tells a conversation from every other: callers choose ids, each tenant for itself."""
+
+    tenant: str
+    id: str
+
 
 LONGEST_BACKOFF = timedelta(hours=1)
 
@@ -134,6 +141,11 @@ class Turn:
     made: int = 0
 
     @property
+    def conversation_key(self) -> ConversationKey:
+        """Its conversation; of a turn without one, a key that no conversation has."""
+        return ConversationKey(self.tenant, self.conversation_id)
+
+    @property
     def held(self) -> bool:
         """Whether a writer has it. That writer's lease may have ended."""
         return self.state is TurnState.RUNNING
@@ -177,7 +189,7 @@ class Turn:
 class Conversation:
     """One conversation's row."""
 
-    id: ConversationId
+    id: str
     tenant: str
     agent: str
     approve: SettingInForce | None
@@ -187,6 +199,11 @@ class Conversation:
     # The newest turn that is DONE: what a new one follows (R9).
     newest_done: str = ""
     made: int = 0
+
+    @property
+    def key(self) -> ConversationKey:
+        """What tells it from every other."""
+        return ConversationKey(self.tenant, self.id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ root first, then approvals, sessions, calls. On SQLite the transaction holds the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import RowMapping, Table, bindparam, insert, or_, select, tuple_, update
 from sqlalchemy.dialects.sqlite import insert as upsert
@@ -19,11 +19,14 @@ from runtime_service.domain.approvals import Approval
 from runtime_service.domain.calls import Call
 from runtime_service.domain.hosts import CallId, Incarnation, Session
 from runtime_service.domain.journal import Record, kind_of
-from runtime_service.domain.ledger import Committed, Ledger, Needs, RequestKey, Unit
-from runtime_service.domain.turns import Conversation, ConversationId, Turn, TurnId, TurnState
+from runtime_service.domain.ledger import Committed, Ledger, Needs, RequestKey, Rows, Unit
+from runtime_service.domain.turns import Conversation, ConversationKey, Turn, TurnId, TurnState
 from runtime_service.store import tables
 from service_kit.database import Database
 from service_kit.feeds import FeedEntry, append
+
+V = TypeVar("V")
+_Row = dict[str, Any]
 
 NOT_ENDED = [state for state in TurnState if not state.ended]
 
@@ -73,9 +76,7 @@ async def _load(connection: AsyncConnection, needs: Sequence[Needs]) -> Ledger:
     await loading.turns({one for need in needs for one in need.turns} | touched)
     with_conversation = {one for need in needs for one in need.conversations_of}
     conversations = {one for need in needs for one in need.conversations} | {
-        ConversationId(turn.conversation_id)
-        for turn in ledger.turns.all()
-        if turn.id in with_conversation and turn.conversation_id
+        turn.conversation_key for turn in ledger.turns.all() if turn.id in with_conversation and turn.conversation_id
     }
     await loading.conversations(conversations)
     await loading.words({one for need in needs for one in need.words_of} | touched)
@@ -98,15 +99,15 @@ class _Loading:
             for row in await self._rows(select(tables.turns).where(tables.turns.c.id.in_(ids))):
                 self._ledger.turns.loaded[row["id"]] = turn_of(row)
 
-    async def conversations(self, ids: set[ConversationId]) -> None:
-        if not ids:
+    async def conversations(self, keys: set[ConversationKey]) -> None:
+        if not keys:
             return
-        table = tables.conversations
-        for row in await self._rows(select(table).where(table.c.id.in_(ids))):
-            self._ledger.conversations.loaded[row["id"]] = conversation_of(row)
-        turns = tables.turns
-        not_ended = select(turns).where(turns.c.conversation_id.in_(ids), turns.c.state.in_(NOT_ENDED))
-        for row in await self._rows(not_ended):
+        table, turns = tables.conversations, tables.turns
+        wanted = select(table).where(tuple_(table.c.tenant, table.c.id).in_(keys))
+        for row in await self._rows(wanted):
+            self._ledger.conversations.loaded[ConversationKey(row["tenant"], row["id"])] = conversation_of(row)
+        of_them = tuple_(turns.c.tenant, turns.c.conversation_id).in_(keys)
+        for row in await self._rows(select(turns).where(of_them, turns.c.state.in_(NOT_ENDED))):
             self._ledger.turns.loaded.setdefault(row["id"], turn_of(row))
 
     async def approvals(self, where: Any, ids: set[str]) -> None:
@@ -191,25 +192,31 @@ def call_of(row: RowMapping) -> Call:
 # Writing
 
 
+# What changes of a row once it is written; the rest of it is never written again.
+_CHANGING = {
+    tables.turns: (
+        "state", "update_time", "after_turn_id", "output", "cause", "ready_because", "writer", "process", "line",
+        "chain", "awaits_tool", "tries", "retry_time", "usage",
+    ),
+    tables.approvals: ("state", "answers", "outcome", "to_copy", "used", "closed"),
+    tables.calls: (
+        "session", "deadline", "unfinished", "result", "resolution", "late", "result_copied", "resolution_copied",
+        "open", "to_copy",
+    ),
+    tables.conversations: ("approve", "turns", "newest_done"),
+    tables.sessions: ("host", "number", "process", "start_time", "end_time"),
+}  # fmt: skip
+
+
 async def _write(connection: AsyncConnection, ledger: Ledger) -> None:
-    await _put(connection, tables.turns, "id", [_turn_row(turn) for turn in _new(ledger.turns)], [
-        _turn_row(turn) for turn in _changed(ledger.turns)
-    ])  # fmt: skip
+    await _put(connection, tables.turns, ("id",), ledger.turns, _turn_row)
     await _insert(connection, tables.records, [_record_row(turn, one) for turn, one in ledger.records])
-    asked = _new(ledger.approvals)
-    await _put(connection, tables.approvals, "id", [_approval_row(one) for one in asked], [
-        _approval_row(one) for one in _changed(ledger.approvals)
-    ])  # fmt: skip
-    await _insert(connection, tables.put_to, [row for one in asked for row in _put_to_rows(one)])
-    await _put(connection, tables.calls, "id", [_call_row(one) for one in _new(ledger.calls)], [
-        _call_row(one) for one in _changed(ledger.calls)
-    ])  # fmt: skip
-    await _put(connection, tables.conversations, "id", [
-        _conversation_row(one) for one in _new(ledger.conversations)
-    ], [_conversation_row(one) for one in _changed(ledger.conversations)])  # fmt: skip
-    await _put(connection, tables.sessions, "incarnation", [
-        _own_row(one, _SESSION) for one in _new(ledger.sessions)
-    ], [_own_row(one, _SESSION) for one in _changed(ledger.sessions)])  # fmt: skip
+    await _put(connection, tables.approvals, ("id",), ledger.approvals, _approval_row)
+    asked = [row for one in _new(ledger.approvals) for row in _put_to_rows(one)]
+    await _insert(connection, tables.put_to, asked)
+    await _put(connection, tables.calls, ("id",), ledger.calls, _call_row)
+    await _put(connection, tables.conversations, ("tenant", "id"), ledger.conversations, _conversation_row)
+    await _put(connection, tables.sessions, ("incarnation",), ledger.sessions, _session_row)
     await _insert(connection, tables.requests, _request_rows(ledger))
     await _keep(connection, ledger)
     for feed, table in tables.FEEDS.items():
@@ -221,32 +228,29 @@ async def _write(connection: AsyncConnection, ledger: Ledger) -> None:
         await append(connection, table, entries)
 
 
-def _new(rows: Any) -> list[Any]:
+def _new(rows: Rows[Any, V]) -> list[V]:
     return [row for key, row in rows.changed.items() if key not in rows.loaded]
 
 
-def _changed(rows: Any) -> list[Any]:
-    return [row for key, row in rows.changed.items() if key in rows.loaded and row is not rows.loaded[key]]
-
-
-async def _insert(connection: AsyncConnection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    if rows:
-        await connection.execute(insert(table), rows)
-
-
 async def _put(
-    connection: AsyncConnection, table: Table, key: str, new: Sequence[Mapping[str, Any]],
-    changed: Sequence[Mapping[str, Any]],
-) -> None:  # fmt: skip
-    await _insert(connection, table, new)
+    connection: AsyncConnection, table: Table, key: Sequence[str], rows: Rows[Any, V], as_row: Callable[[V], _Row]
+) -> None:
+    await _insert(connection, table, [as_row(row) for row in _new(rows)])
+    changed = [as_row(row) for at, row in rows.changed.items() if row is not rows.loaded.get(at, row)]
     if changed:
-        columns = [name for name in changed[0] if name != key]
         statement = (
             update(table)
-            .where(table.c[key] == bindparam("the_key"))
-            .values({name: bindparam(name) for name in columns})
+            .where(*(table.c[name] == bindparam(f"the_{name}") for name in key))
+            .values({name: bindparam(name) for name in _CHANGING[table]})
         )
-        await connection.execute(statement, [{**row, "the_key": row[key]} for row in changed])
+        where = [{f"the_{name}": row[name] for name in key} for row in changed]
+        what = [{name: row[name] for name in _CHANGING[table]} for row in changed]
+        await connection.execute(statement, [one | other for one, other in zip(what, where, strict=True)])
+
+
+async def _insert(connection: AsyncConnection, table: Table, rows: Sequence[_Row]) -> None:
+    if rows:
+        await connection.execute(insert(table), rows)
 
 
 def _own_row(value: Any, names: Iterable[str]) -> dict[str, Any]:
@@ -276,6 +280,10 @@ def _put_to_rows(approval: Approval) -> list[dict[str, Any]]:
         {"tenant": approval.tenant, "who": who, "approval_id": approval.id, "turn_id": approval.turn_id}
         for who in approval.put_to
     ]
+
+
+def _session_row(session: Session) -> dict[str, Any]:
+    return _own_row(session, _SESSION)
 
 
 def _call_row(call: Call) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from runtime_service.domain.ledger import Ledger, Needs
 from runtime_service.domain.principals import Principal
 from runtime_service.domain.problems import NoSuchThing, RequestIdReused
 from runtime_service.domain.rules import SettingInForce
-from runtime_service.domain.turns import Conversation, ConversationId
+from runtime_service.domain.turns import Conversation, ConversationKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,7 @@ class OpenConversation:
     Raises `RequestIdReused` for an id of another agent, or of a conversation that the caller may not see (settled 16).
     """
 
-    conversation_id: ConversationId
-    tenant: str
+    key: ConversationKey
     agent: str
     approve: SettingInForce | None
     opened_by: Principal
@@ -27,24 +26,24 @@ class OpenConversation:
 
     @property
     def needs(self) -> Needs:
-        return Needs(conversations=(self.conversation_id,))
+        return Needs(conversations=(self.key,))
 
     def run(self, ledger: Ledger) -> Conversation:
-        known = ledger.conversations.get(self.conversation_id)
+        known = ledger.conversations.get(self.key)
         if known is not None:
             theirs = self.sees_all or known.opened_by.id == self.opened_by.id
-            if known.tenant != self.tenant or known.agent != self.agent or not theirs:
-                raise RequestIdReused(self.conversation_id)
+            if known.agent != self.agent or not theirs:
+                raise RequestIdReused(self.key.id)
             return known
         opened = Conversation(
-            id=self.conversation_id,
-            tenant=self.tenant,
+            id=self.key.id,
+            tenant=self.key.tenant,
             agent=self.agent,
             approve=self.approve,
             opened_by=self.opened_by,
             create_time=ledger.now,
         )
-        ledger.conversations.put(opened.id, opened)
+        ledger.conversations.put(self.key, opened)
         return opened
 
 
@@ -52,17 +51,17 @@ class OpenConversation:
 class SetApproval:
     """Change who is asked in the turns to come. What was asked stays asked (R2.4)."""
 
-    conversation_id: ConversationId
+    key: ConversationKey
     approve: SettingInForce | None
 
     @property
     def needs(self) -> Needs:
-        return Needs(conversations=(self.conversation_id,))
+        return Needs(conversations=(self.key,))
 
     def run(self, ledger: Ledger) -> Conversation:
-        conversation = ledger.conversations.get(self.conversation_id)
+        conversation = ledger.conversations.get(self.key)
         if conversation is None:
-            raise NoSuchThing("conversation", self.conversation_id)
+            raise NoSuchThing("conversation", self.key.id)
         changed = replace(conversation, approve=self.approve)
-        ledger.conversations.put(changed.id, changed)
+        ledger.conversations.put(self.key, changed)
         return changed

@@ -26,7 +26,7 @@ from runtime_service.domain.problems import (
     TurnWaiting,
 )
 from runtime_service.domain.problems import TurnEnded as TurnHasEnded
-from runtime_service.domain.turns import Conversation, ConversationId, IfBusy, Turn, TurnId, TurnState, busy
+from runtime_service.domain.turns import Conversation, IfBusy, Turn, TurnId, TurnState, busy
 
 APPROVALS = "approvals"
 TURNS = "turns"
@@ -45,7 +45,7 @@ class GiveTurn:
     def needs(self) -> Needs:
         named = (TurnId(self.after_turn_id),) if self.after_turn_id else ()
         return Needs(
-            conversations=(ConversationId(self.turn.conversation_id),),
+            conversations=(self.turn.conversation_key,),
             turns=named,
             request=self.request.key if self.request else None,
         )
@@ -53,14 +53,14 @@ class GiveTurn:
     def run(self, ledger: Ledger) -> TurnId:
         if (known := ledger.repeated(self.request)) is not None:
             return TurnId(known)
-        conversation = ledger.conversations.get(ConversationId(self.turn.conversation_id))
+        conversation = ledger.conversations.get(self.turn.conversation_key)
         if conversation is None:
             raise NoSuchThing("conversation", self.turn.conversation_id)
         after = self._after(ledger, conversation)
-        before = busy(ledger.open_turns(conversation.id), after)
+        before = busy(ledger.open_turns(conversation.key), after)
         state = TurnState.QUEUED if before is not None and self._queues(before) else TurnState.READY
         number = conversation.turns + 1
-        ledger.conversations.put(conversation.id, replace(conversation, turns=number))
+        ledger.conversations.put(conversation.key, replace(conversation, turns=number))
         turn = replace(
             self.turn,
             number=number,
@@ -77,7 +77,7 @@ class GiveTurn:
         if not self.after_turn_id:
             return conversation.newest_done
         after = ledger.turns.get(TurnId(self.after_turn_id))
-        if after is None or after.conversation_id != conversation.id or after.tenant != self.turn.tenant:
+        if after is None or after.conversation_key != conversation.key:
             raise NoSuchThing("turn", self.after_turn_id)
         if after.state is not TurnState.DONE:
             raise InvalidFields([("after_turn_id", "A turn follows one that is done; this one is not.")])
@@ -288,13 +288,13 @@ def ended(ledger: Ledger, turn: Turn, what: TurnEnded) -> Turn:
 
 def _begin_next(ledger: Ledger, turn: Turn) -> None:
     """Let the first that queues behind a turn begin, and the others queue behind that one."""
-    conversation = ledger.conversations.get(ConversationId(turn.conversation_id))
+    conversation = ledger.conversations.get(turn.conversation_key)
     if conversation is None:
         return
     done = turn.state is TurnState.DONE
     if done:
-        ledger.conversations.put(conversation.id, replace(conversation, newest_done=turn.id))
-    branch = [one for one in ledger.open_turns(conversation.id) if one.after_turn_id == turn.after_turn_id]
+        ledger.conversations.put(conversation.key, replace(conversation, newest_done=turn.id))
+    branch = [one for one in ledger.open_turns(conversation.key) if one.after_turn_id == turn.after_turn_id]
     if any(one.state is not TurnState.QUEUED for one in branch):
         return
     queued = sorted(branch, key=lambda one: one.number)
@@ -371,10 +371,10 @@ class ResumeTurn:
 
     def _refuse_begun(self, ledger: Ledger, turn: Turn) -> None:
         """Refuse to go on with a failed turn once another began on its branch (R9)."""
-        conversation = ledger.conversations.get(ConversationId(turn.conversation_id))
+        conversation = ledger.conversations.get(turn.conversation_key)
         if conversation is None:
             return
-        branch = [one for one in ledger.open_turns(conversation.id) if one.after_turn_id == turn.after_turn_id]
+        branch = [one for one in ledger.open_turns(conversation.key) if one.after_turn_id == turn.after_turn_id]
         if branch or conversation.newest_done != turn.after_turn_id:
             raise ConversationBusy(turn.conversation_id, branch[0].id if branch else conversation.newest_done)
 
