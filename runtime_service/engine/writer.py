@@ -46,6 +46,8 @@ class Rest:
 
 
 FOR_A_PERSON = Rest()
+# What a task waits for that only another taking of the turn can bring.
+_NOTHING = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,7 +123,7 @@ class Writer:
 
     async def rest(self, why: Rest, *keys: str) -> None:
         """Wait for a word about one of these; the turn is let go of where nothing else can go on meanwhile."""
-        await self._wait(why, keys)
+        await self._wait(why, keys or (_NOTHING,))
 
     async def heard(self, *keys: str, seconds: float) -> None:
         """Wait for a word about something that is under way, at most so long."""
