@@ -161,6 +161,9 @@ class Hosts:
         if (earlier := self._sessions.get(hello.incarnation)) is not None and _same_owner(earlier.hello, hello):
             self._drop(earlier)
         opened = await self._committer.commit(OpenSession(hello=hello, process=self._lease.process))
+        if (meanwhile := self._sessions.get(hello.incarnation)) is not None:
+            # A hello that was read before this one, and whose session began while this one waited.
+            self._drop(meanwhile)
         session = HostSession(hello, opened.session.number, self._lease, heard_at, self.reconnect_seconds / 2)
         self._sessions[hello.incarnation] = session
         self._gone_at.pop(hello.incarnation, None)
