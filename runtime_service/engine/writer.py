@@ -22,10 +22,11 @@ from runtime_service.domain.approvals import Approval
 from runtime_service.domain.calls import Call, Outcome
 from runtime_service.domain.journal import LateResult, Record, TurnEnd, What
 from runtime_service.domain.ledger import Hold, Unit
-from runtime_service.domain.problems import PartUnavailable, WriterSuperseded
+from runtime_service.domain.problems import WriterSuperseded
 from runtime_service.domain.replay import Past
 from runtime_service.domain.turns import Turn
 from runtime_service.engine.committer import Committer
+from runtime_service.engine.units.calls import SessionEnded, YesGone
 from runtime_service.engine.units.turns import Append, EndTurn, LetGo
 
 T = TypeVar("T")
@@ -70,6 +71,8 @@ class Writer:
         self._active = 1
         self._waiters: dict[str, list[_Waiter]] = defaultdict(list)
         self._at_rest = asyncio.Event()
+        # What took the turn from this writer.
+        self._lost_by: Exception | None = None
 
     def open(self, records: Sequence[Record]) -> None:
         """Take in the turn's records, and copy what came late while nobody held the turn."""
@@ -87,7 +90,7 @@ class Writer:
         return self.submit(Append(hold=self.hold, records=[(address, what) for what in whats], **also))
 
     def submit(self, unit: Unit[T]) -> asyncio.Future[T]:
-        """Submit a unit of this writer. Where another has the turn, or a write failed, this one ends."""
+        """Submit a unit of this writer. What was not written, whatever kept it, ends this one."""
         future = self._committer.submit(unit)
         future.add_done_callback(self._notice)
         return future
@@ -109,9 +112,10 @@ class Writer:
         self._copy_late(call)
         self.wake(call.id)
 
-    def supersede(self) -> None:
-        """Another writer has the turn, or a write failed: add nothing more."""
+    def supersede(self, problem: Exception | None = None) -> None:
+        """Another writer has the turn, or a write failed, which `problem` tells of: add nothing more."""
         self.hold.lost = True
+        self._lost_by = self._lost_by or problem or WriterSuperseded(self.turn.id, self.turn.writer)
         self._at_rest.set()
 
     # Resting and letting go
@@ -140,12 +144,14 @@ class Writer:
         self._look_at_rest()
 
     async def let_go_when_at_rest(self) -> None:
-        """Let the turn go once everything rests. Raises `Released`, or `WriterSuperseded` once another has the turn."""
+        """Let the turn go once everything rests. Raises `Released`; once another has the turn, `WriterSuperseded`;
+        once a write failed, what kept it.
+        """
         while True:
             await self._at_rest.wait()
             self._at_rest.clear()
-            if self.hold.lost:
-                raise WriterSuperseded(self.turn.id, self.turn.writer)
+            if self._lost_by is not None:
+                raise self._lost_by
             if self._active == 0 and await self._let_go():
                 raise Released
 
@@ -200,8 +206,9 @@ class Writer:
             self.record(parent_of(call.address), late, copied_results=(call.id,))
 
     def _notice(self, future: asyncio.Future[Any]) -> None:
-        if not future.cancelled() and isinstance(future.exception(), WriterSuperseded | PartUnavailable):
-            self.supersede()
+        problem = None if future.cancelled() else future.exception()
+        if isinstance(problem, Exception) and not isinstance(problem, SessionEnded | YesGone):
+            self.supersede(problem)
 
 
 class Branches:
