@@ -17,7 +17,7 @@ PREFIX = "TUTELAGE_RUNTIME_"
 class Settings(BaseSettings):
     """The runtime's settings."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", populate_by_name=True)
 
     listen: str = Field(default="127.0.0.1:7420", description="Where to listen: HOST:PORT (port 0: any) or unix:PATH.")
     data_dir: Path = Field(
