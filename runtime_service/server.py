@@ -10,11 +10,9 @@ What listens to what the committer wrote is the scheduler: it begins writers, br
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import structlog
 from tutelage.runtime.v1 import (
@@ -50,8 +48,9 @@ from service_kit.data_folder import DataFolder
 from service_kit.database import Database
 from service_kit.errors import ErrorsInterceptor
 from service_kit.feeds import Bell, CursorCodec
-from service_kit.grpc_server import Server, Service, TlsFiles, make_server
-from service_kit.identity import IdentityInterceptor, TokenKeys, embedded_issuer, jwks_issuer
+from service_kit.grpc_server import Server, Service, make_server
+from service_kit.identity import IdentityInterceptor
+from service_kit.serving import address_file, address_of, holding, tls_files, token_keys
 from service_kit.streams import Streams
 
 log = structlog.get_logger()
@@ -77,22 +76,15 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
     """
     if settings.teaching_address:
         raise NotInThisRelease("A teaching service")
-    folder = DataFolder(settings.data_dir)
-    lock = folder.lock("runtime")
-    try:
-        await asyncio.to_thread(migrate, settings.database)
-        database = Database(settings.database)
-        try:
-            async with _parts(settings, folder, database) as (server, lease):
-                address = _address(settings.listen, server.port)
-                async with _address_file(settings.data_dir / ADDRESS_FILE, address):
-                    log.info("service.serving", address=address, process=lease.process)
-                    yield Running(address, lease.process)
-                    log.info("service.stopping")
-        finally:
-            await database.close()
-    finally:
-        lock.release()
+    async with (
+        holding("runtime", settings, migrate) as (folder, database),
+        _parts(settings, folder, database) as (server, lease),
+    ):
+        address = address_of(settings.listen, server.port)
+        async with address_file(settings.data_dir / ADDRESS_FILE, address):
+            log.info("service.serving", address=address, process=lease.process)
+            yield Running(address, lease.process)
+            log.info("service.stopping")
 
 
 @asynccontextmanager
@@ -137,9 +129,9 @@ async def _parts(settings: Settings, folder: DataFolder, database: Database) -> 
         (tools_pb2_grpc.add_ToolHostServiceServicer_to_server, ToolHostService(hosts, lease, streams)),
         (programs_pb2_grpc.add_ProgramServiceServicer_to_server, programs_pb2_grpc.ProgramServiceServicer()),  # type: ignore[abstract]
     ]
-    keys = await asyncio.to_thread(_keys, settings, folder)
+    keys = await asyncio.to_thread(token_keys, settings, folder)
     interceptors = [ErrorsInterceptor("runtime.tutelage"), IdentityInterceptor(keys), AdmissionInterceptor()]
-    server = make_server(settings.listen, interceptors, services, streams=streams, tls=_tls(settings))
+    server = make_server(settings.listen, interceptors, services, streams=streams, tls=tls_files(settings))
     async with asyncio.TaskGroup() as group:
         committing = group.create_task(committer.run())
         keeping = group.create_task(lease.run())
@@ -156,36 +148,3 @@ async def _parts(settings: Settings, folder: DataFolder, database: Database) -> 
             await asyncio.wait([committing])
             keeping.cancel()
             await lease.end()
-
-
-def _keys(settings: Settings, folder: DataFolder) -> TokenKeys:
-    if settings.auth_jwks_file is None:
-        return TokenKeys((embedded_issuer(folder.signing_key()),))
-    issuer = jwks_issuer(
-        settings.auth_jwks_file,
-        issuer=settings.auth_issuer,
-        audience=settings.auth_audience,
-        interactive_clients=frozenset(settings.auth_interactive_clients),
-    )
-    return TokenKeys((issuer,))
-
-
-def _tls(settings: Settings) -> TlsFiles | None:
-    if settings.tls_cert_file is None or settings.tls_key_file is None:
-        return None
-    return TlsFiles(settings.tls_cert_file, settings.tls_key_file)
-
-
-def _address(listen: str, port: int) -> str:
-    return listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
-
-
-@asynccontextmanager
-async def _address_file(path: Path, address: str) -> AsyncIterator[None]:
-    """Say where the service listens, for as long as it does: a port may have been chosen by the system."""
-    await asyncio.to_thread(path.write_text, address)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            await asyncio.to_thread(path.unlink)
