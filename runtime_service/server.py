@@ -24,7 +24,7 @@ from tutelage.runtime.v1 import (
     turns_pb2_grpc,
 )
 
-from runtime_service.api.access import AdmissionInterceptor
+from runtime_service.api import access
 from runtime_service.api.agents import AgentService
 from runtime_service.api.approvals import ApprovalService
 from runtime_service.api.conversations import ConversationService
@@ -44,6 +44,7 @@ from runtime_service.store.migrations import migrate
 from runtime_service.store.reading import Reading
 from runtime_service.store.transactions import Transactions
 from runtime_service.teaching_link import NobodyTeaches
+from service_kit.admission import AdmissionInterceptor
 from service_kit.data_folder import DataFolder
 from service_kit.database import Database
 from service_kit.errors import ErrorsInterceptor
@@ -130,7 +131,11 @@ async def _parts(settings: Settings, folder: DataFolder, database: Database) -> 
         (programs_pb2_grpc.add_ProgramServiceServicer_to_server, programs_pb2_grpc.ProgramServiceServicer()),  # type: ignore[abstract]
     ]
     keys = await asyncio.to_thread(token_keys, settings, folder)
-    interceptors = [ErrorsInterceptor("runtime.tutelage"), IdentityInterceptor(keys), AdmissionInterceptor()]
+    interceptors = [
+        ErrorsInterceptor("runtime.tutelage"),
+        IdentityInterceptor(keys),
+        AdmissionInterceptor(access.TABLE),
+    ]
     server = make_server(settings.listen, interceptors, services, streams=streams, tls=tls_files(settings))
     async with asyncio.TaskGroup() as group:
         committing = group.create_task(committer.run())

@@ -140,7 +140,7 @@ class InvalidField(KitProblem):
     reason = "INVALID_FIELD"
 
     def __init__(self, fields: Sequence[tuple[str, str]]) -> None:
-        super().__init__("; ".join(f"{path}: {wrong}" for path, wrong in fields), fields=fields)
+        super().__init__(" ".join(f"{path}: {wrong}" for path, wrong in fields), fields=fields)
 
 
 class NoSuchThing(KitProblem):

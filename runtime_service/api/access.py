@@ -1,32 +1,16 @@
-"""Who may call what: the rows of `runtime.md` R10 as one table, and what follows from whose a thing is.
-
-The kind of caller is checked before any role. An RPC that is not in the table is refused to everybody.
-"""
+"""Who may call what: the rows of `runtime.md` R10 as one table, and what follows from whose a thing is."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
-
-import grpc
-
 from runtime_service.domain.lookups import Viewer
 from runtime_service.domain.principals import Principal, PrincipalKind, Proof
-from runtime_service.domain.problems import NotAdmitted, PersonRequired
+from runtime_service.domain.problems import NotAdmitted
 from runtime_service.domain.turns import Turn
-from service_kit.identity import Caller, current_caller
+from service_kit.admission import Admits, Table
+from service_kit.identity import Caller
 
 PERSONS_ROLES = ("uses", "supervises", "audits", "teaches", "privacy", "builds")
 SEES_ALL = frozenset({"supervises", "audits", "teaches"})
-
-
-@dataclass(frozen=True, slots=True)
-class Admits:
-    """Who may call: one of these roles (none: anybody signed in), of this kind alone."""
-
-    roles: tuple[str, ...] = ()
-    kind: str = ""
 
 
 ANYBODY = Admits()
@@ -36,7 +20,7 @@ A_PERSON = Admits(kind="PERSON")
 A_HOST = Admits(("hosts",), kind="SERVICE")
 A_PROGRAM = Admits(("programs",), kind="SERVICE")
 
-TABLE: Mapping[str, Mapping[str, Admits]] = {
+TABLE: Table = {
     "AgentService": {"PutAgent": Admits(("builds",)), "GetAgent": WHO_READS, "ListAgents": WHO_READS},
     "ConversationService": {
         "OpenConversation": WHO_USES,
@@ -78,34 +62,6 @@ TABLE: Mapping[str, Mapping[str, Admits]] = {
         "CloseTurn": A_PROGRAM,
     },
 }
-
-
-def admit(caller: Caller, service: str, method: str) -> None:
-    """Let a caller through to an RPC. Raises `PersonRequired`, `NotAdmitted`."""
-    admits = TABLE.get(service, {}).get(method)
-    if admits is None:
-        raise NotAdmitted(f"call {method}")
-    if admits.kind == "PERSON" and not caller.is_person():
-        raise PersonRequired("decide this")
-    if admits.kind and caller.kind != admits.kind:
-        raise NotAdmitted(f"call {method}: it is for programs", admits.roles)
-    if admits.roles and caller.roles.isdisjoint(admits.roles):
-        raise NotAdmitted(f"call {method}", admits.roles)
-
-
-class AdmissionInterceptor(grpc.aio.ServerInterceptor):
-    """Holds every call of this service against the table. Stands inside `IdentityInterceptor`."""
-
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        handler = await continuation(handler_call_details)
-        _, service, method = handler_call_details.method.split("/")
-        if handler is not None and service.startswith("tutelage."):
-            admit(current_caller(), service.rpartition(".")[2], method)
-        return handler
 
 
 def principal(caller: Caller) -> Principal:

@@ -13,6 +13,7 @@ from runtime_service.domain.agents import AgentSpec, HostedLoop
 from runtime_service.domain.problems import NoSuchThing
 from runtime_service.engine.models import Models
 from service_kit.identity import current_caller
+from service_kit.messages import MOST_LIST_BYTES, within
 from service_kit.paging import PageCodec, page_size
 
 
@@ -43,7 +44,7 @@ class AgentService(agents_pb2_grpc.AgentServiceServicer):
         most = page_size(request.page_size)
         after = PageCodec.decode("agents", request.page_token)
         found = await self._registry.agents(current_caller().tenant, str(after or ""), most)
-        agents = to_proto.within([to_proto.agent(agent) for agent in found], to_proto.MOST_LIST_BYTES)
+        agents = within([to_proto.agent(agent) for agent in found], MOST_LIST_BYTES)
         more = len(agents) < len(found) or len(found) == most
         token = PageCodec.encode("agents", agents[-1].spec.name) if agents and more else ""
         return agents_pb2.ListAgentsResponse(agents=agents, next_page_token=token)

@@ -8,7 +8,7 @@ from typing import Any
 from tutelage.runtime.v1 import approvals_pb2 as pb
 from tutelage.runtime.v1 import approvals_pb2_grpc
 
-from runtime_service.api import access, from_proto, to_proto
+from runtime_service.api import access, to_proto
 from runtime_service.api.checks import MOST_INPUT_BYTES, MOST_REASON_BYTES, MOST_TEXT_BYTES, Fields
 from runtime_service.api.lookups import Lookups
 from runtime_service.api.requests import repeatable
@@ -22,6 +22,7 @@ from runtime_service.engine.committer import Committer
 from runtime_service.engine.units.approvals import DecideApproval, DecideTurn
 from service_kit.feeds import Bell, CursorCodec
 from service_kit.identity import current_caller
+from service_kit.messages import MOST_LIST_BYTES, by_name, within
 from service_kit.paging import PageCodec, page_size
 from service_kit.streams import Streams
 
@@ -48,7 +49,7 @@ class ApprovalService(approvals_pb2_grpc.ApprovalServiceServicer):
         after = PageCodec.decode(key, request.page_token)
         viewer = access.viewer(current_caller())
         found = await self._lookups.approvals(viewer, wanted, None if after is None else int(after), most)
-        shown = to_proto.within([to_proto.approval(one) for one in found], to_proto.MOST_LIST_BYTES)
+        shown = within([to_proto.approval(one) for one in found], MOST_LIST_BYTES)
         more = len(shown) < len(found) or len(found) == most
         token = PageCodec.encode(key, found[len(shown) - 1].seq) if shown and more else ""
         return pb.ListApprovalsResponse(approvals=shown, next_page_token=token)
@@ -76,7 +77,7 @@ class ApprovalService(approvals_pb2_grpc.ApprovalServiceServicer):
         approval = await self._seen(request.approval_id)
         _check_edit(approval, request.edited_input_json)
         answer = Answer(
-            decision=from_proto.by_name(Decision, pb.Decision, request.decision),
+            decision=by_name(Decision, pb.Decision, request.decision),
             by=access.principal(caller),
             reason=request.reason,
             edited_input_json=request.edited_input_json,
@@ -97,7 +98,7 @@ class ApprovalService(approvals_pb2_grpc.ApprovalServiceServicer):
 
     async def DecideTurn(self, request: pb.DecideTurnRequest, context: Any) -> pb.DecideTurnResponse:
         caller = current_caller()
-        decision = from_proto.by_name(Decision, pb.Decision, request.decision)
+        decision = by_name(Decision, pb.Decision, request.decision)
         fields = Fields()
         fields.request_id(request.request_id)
         fields.text("reason", request.reason, MOST_REASON_BYTES)
@@ -138,7 +139,7 @@ def _wanted(message: pb.ApprovalFilter) -> ApprovalsWanted:
     if unknown:
         raise InvalidFields([("filter.states", "These are not all states of an approval.")])
     return ApprovalsWanted(
-        states=tuple(from_proto.by_name(ApprovalState, pb.ApprovalState, one) for one in message.states),
+        states=tuple(by_name(ApprovalState, pb.ApprovalState, one) for one in message.states),
         agent=message.agent,
         conversation_id=message.conversation_id,
         turn_id=message.turn_id,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tutelage.runtime.v1 import agents_pb2, approval_setting_pb2, tools_pb2
 
 from runtime_service.api.checks import Fields
@@ -136,11 +134,3 @@ def declaration(message: tools_pb2.Tool, path: str, fields: Fields) -> Declarati
 def effects(number: int) -> Effects:
     """Return what a tool does to the world; what is not known counts as not declared."""
     return {1: Effects.READS, 2: Effects.CHANGES}.get(number, Effects.UNSPECIFIED)
-
-
-def by_name(kind: Any, message_enum: Any, number: int) -> Any:
-    """Return an enum's member by the contract's number; UNSPECIFIED where this release does not know it."""
-    if number not in message_enum.values():
-        return kind.UNSPECIFIED
-    prefix = message_enum.Name(0).removesuffix("UNSPECIFIED")
-    return kind[message_enum.Name(number).removeprefix(prefix)]

@@ -6,12 +6,9 @@ A dataclass's fields have the names of its message's, so one function fills them
 from __future__ import annotations
 
 import dataclasses
-import enum
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from google.protobuf.descriptor import EnumDescriptor
 from google.protobuf.message import Message
 from tutelage.runtime.v1 import (
     agents_pb2,
@@ -38,56 +35,15 @@ from runtime_service.domain.effects import Declaration
 from runtime_service.domain.journal import InstructionsTakenUp, Record, TaskStarted, kind_of
 from runtime_service.domain.lookups import TurnDetail
 from runtime_service.domain.turns import Conversation
+from service_kit import messages
+from service_kit.messages import within
 
 M = TypeVar("M", bound=Message)
 
 
 def filled(message: M, value: object) -> M:
     """Fill a message with a dataclass's fields of the same names; fields that the message has not are passed over."""
-    known = message.DESCRIPTOR.fields_by_name
-    for name in _names(type(value)):
-        content = getattr(value, name)
-        if name not in known or content is None or content == ():
-            continue
-        # Of several outcomes only the one that was chosen is set.
-        if content is not False or known[name].containing_oneof is None:
-            _fill(message, known[name], content)
-    return message
-
-
-def _names(kind: Any) -> Sequence[str]:
-    return [field.name for field in dataclasses.fields(kind)]
-
-
-def _fill(message: Message, field: Any, content: Any) -> None:
-    name = field.name
-    if isinstance(content, rules.ApprovalRule):
-        getattr(message, name).CopyFrom(rule(content))
-    elif isinstance(content, rules.RuleSetting | rules.Expression | rules.Decider | rules.NothingAsked):
-        getattr(message, name).CopyFrom(setting(content))
-    elif isinstance(content, datetime):
-        getattr(message, name).FromDatetime(content)
-    elif isinstance(content, enum.Enum):
-        number = content.value if field.enum_type is None else number_of(field.enum_type, content)
-        setattr(message, name, number)
-    elif isinstance(content, tuple):
-        for one in content:
-            if dataclasses.is_dataclass(one):
-                filled(getattr(message, name).add(), one)
-            else:
-                getattr(message, name).append(one)
-    elif dataclasses.is_dataclass(content):
-        getattr(message, name).SetInParent()
-        filled(getattr(message, name), content)
-    else:
-        setattr(message, name, content)
-
-
-def number_of(kind: EnumDescriptor, member: enum.Enum) -> int:
-    """Return the contract's number of an enum's member: its names carry their enum's prefix."""
-    prefix = kind.values[0].name.removesuffix("UNSPECIFIED")
-    number: int = kind.values_by_name[prefix + member.name].number
-    return number
+    return messages.filled(message, value, _OWN_FORMS)
 
 
 def rule(one: rules.ApprovalRule) -> approval_setting_pb2.ApprovalRule:
@@ -123,6 +79,15 @@ def setting(one: rules.Setting) -> approval_setting_pb2.ApprovalSetting:
         case rules.NothingAsked():
             message.nothing.SetInParent()
     return message
+
+
+_OWN_FORMS: messages.OwnForms = {
+    rules.ApprovalRule: rule,
+    rules.RuleSetting: setting,
+    rules.Expression: setting,
+    rules.Decider: setting,
+    rules.NothingAsked: setting,
+}
 
 
 def agent(one: Agent) -> agents_pb2.Agent:
@@ -194,19 +159,7 @@ def turn(detail: TurnDetail) -> turns_pb2.Turn:
     return message
 
 
-# Lists are cut by bytes as well as by number, never within an item (R12).
-MOST_LIST_BYTES = 3 * 1024 * 1024
 MOST_WAITING_BYTES = 1024 * 1024
-
-
-def within(messages: Sequence[M], most_bytes: int) -> Sequence[M]:
-    """Return the first messages that together stay within a size: at least one, never a part of one."""
-    size = 0
-    for place, message in enumerate(messages):
-        size += message.ByteSize()
-        if size > most_bytes and place > 0:
-            return messages[:place]
-    return messages
 
 
 def _receipts(detail: TurnDetail) -> Sequence[turns_pb2.Receipt]:

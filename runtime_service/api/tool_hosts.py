@@ -23,6 +23,7 @@ from runtime_service.domain.problems import InvalidFields, NotInThisRelease
 from runtime_service.engine.hosts import Hosts, HostSession, Outgoing, SendCall
 from runtime_service.engine.lease import Lease
 from service_kit.identity import Caller, current_caller
+from service_kit.messages import MOST_LIST_BYTES, within
 from service_kit.paging import PageCodec, page_size
 from service_kit.streams import Streams
 
@@ -75,7 +76,7 @@ class ToolHostService(tools_pb2_grpc.ToolHostServiceServicer):
         after = str(PageCodec.decode("tools", request.page_token) or "")
         offered = self._hosts.offered(current_caller().tenant)
         names = sorted(name for name in offered if name > after)[:most]
-        tools = to_proto.within([to_proto.tool(offered[name]) for name in names], to_proto.MOST_LIST_BYTES)
+        tools = within([to_proto.tool(offered[name]) for name in names], MOST_LIST_BYTES)
         more = len(tools) < len(names) or len(names) == most
         token = PageCodec.encode("tools", tools[-1].name) if tools and more else ""
         return pb.ListToolsResponse(tools=tools, next_page_token=token)
@@ -179,7 +180,7 @@ def _responses(outgoing: Outgoing) -> list[pb.ServeResponse]:
         responses.append(pb.ServeResponse(cancelled=pb.CallsCancelled(call_ids=outgoing.cancelled)))
     left: Sequence[pb.ToolCall] = [_call(call) for call in outgoing.calls]
     while left:
-        batch = to_proto.within(left, MOST_BATCH_BYTES)
+        batch = within(left, MOST_BATCH_BYTES)
         responses.append(pb.ServeResponse(calls=pb.ToolCalls(calls=batch)))
         left = left[len(batch) :]
     return responses

@@ -38,6 +38,7 @@ from runtime_service.engine.lease import Lease
 from runtime_service.engine.units.turns import AbandonTurn, GiveTurn, ResumeTurn
 from service_kit.feeds import Bell, CursorCodec
 from service_kit.identity import Caller, current_caller
+from service_kit.messages import MOST_LIST_BYTES, by_name, within
 from service_kit.paging import PageCodec, page_size
 from service_kit.streams import Streams
 
@@ -70,7 +71,7 @@ class TurnService(turns_pb2_grpc.TurnServiceServicer):
         fields.text("work.scope", request.work.scope, 256)
         fields.own_id("work.work_for", request.work.work_for)
         approve = from_proto.setting(request.approve, "approve", fields)
-        if_busy = from_proto.by_name(IfBusy, pb.IfBusy, request.if_busy)
+        if_busy = by_name(IfBusy, pb.IfBusy, request.if_busy)
         if request.if_busy not in pb.IfBusy.values():
             fields.refuse("if_busy", "This is none of those known.")
         fields.done()
@@ -125,7 +126,7 @@ class TurnService(turns_pb2_grpc.TurnServiceServicer):
         viewer = access.viewer(current_caller())
         found = await self._lookups.turns(viewer, wanted, None if before is None else int(before), most)
         details = await self._lookups.turn_details(found, most_waiting=MOST_WAITING)
-        shown = to_proto.within([to_proto.turn(one) for one in details], to_proto.MOST_LIST_BYTES)
+        shown = within([to_proto.turn(one) for one in details], MOST_LIST_BYTES)
         more = len(shown) < len(found) or len(found) == most
         token = PageCodec.encode(key, found[len(shown) - 1].made) if shown and more else ""
         return pb.ListTurnsResponse(turns=shown, next_page_token=token)
@@ -136,7 +137,7 @@ class TurnService(turns_pb2_grpc.TurnServiceServicer):
         after = PageCodec.decode(key, request.page_token)
         turn = await self._seen(current_caller(), request.turn_id)
         found = await self._lookups.records(turn.id, int(after or 0), most)
-        shown = to_proto.within([to_proto.record(one) for one in found], to_proto.MOST_LIST_BYTES)
+        shown = within([to_proto.record(one) for one in found], MOST_LIST_BYTES)
         more = len(shown) < len(found) or len(found) == most
         token = PageCodec.encode(key, shown[-1].line) if shown and more else ""
         return pb.ListRecordsResponse(records=shown, next_page_token=token)

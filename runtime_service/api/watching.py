@@ -22,6 +22,7 @@ from runtime_service.domain.lookups import ApprovalsWanted, Viewer
 from runtime_service.domain.problems import NoSuchThing
 from runtime_service.domain.turns import TurnId
 from service_kit.feeds import Bell, CursorCodec
+from service_kit.messages import within
 from service_kit.streams import Streams
 
 MOST_RECORDS = 200
@@ -35,7 +36,7 @@ def waiting_events(approvals: Sequence[Approval]) -> list[approvals_pb2.Waiting]
     left = [to_proto.approval(one) for one in approvals]
     events = []
     while left:
-        shown = to_proto.within(left, MOST_WAITING_BYTES)
+        shown = within(left, MOST_WAITING_BYTES)
         events.append(approvals_pb2.Waiting(turn_id=shown[0].turn_id, approvals=shown))
         left = left[len(shown) :]
     return events

@@ -1,35 +1,17 @@
-"""How domain values stand in columns: enums by name, values as JSON text.
+"""How domain values stand in columns: as JSON text.
 
 So a row's columns are its dataclass's fields, and nothing has to be carried over by hand.
 """
 
 from __future__ import annotations
 
-import enum
 import json
 from typing import Any
 
-from sqlalchemy import String, Text, TypeDecorator
+from sqlalchemy import Text, TypeDecorator
 from sqlalchemy.engine import Dialect
 
 from runtime_service.domain.plain import from_plain, to_plain
-
-
-class Named(TypeDecorator[enum.Enum]):
-    """An enum, by its name."""
-
-    impl = String
-    cache_ok = True
-
-    def __init__(self, kind: type[enum.Enum]) -> None:
-        super().__init__()
-        self.kind = kind
-
-    def process_bind_param(self, value: enum.Enum | None, dialect: Dialect) -> str | None:
-        return None if value is None else value.name
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> enum.Enum | None:
-        return None if value is None else self.kind[value]
 
 
 class Value(TypeDecorator[Any]):
