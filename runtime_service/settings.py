@@ -16,7 +16,7 @@ PREFIX = "TUTELAGE_RUNTIME_"
 class Settings(ServiceSettings):
     """The runtime's settings."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=PREFIX)
     database_file: ClassVar[str] = "runtime.db"
 
     listen: str = Field(default="127.0.0.1:7420", description="Where to listen: HOST:PORT (port 0: any) or unix:PATH.")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import AliasChoices, Field, model_validator
-from pydantic_settings import BaseSettings
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 COMMON_DATA_DIR = "TUTELAGE_DATA_DIR"
 
@@ -18,6 +18,7 @@ COMMON_DATA_DIR = "TUTELAGE_DATA_DIR"
 class ServiceSettings(BaseSettings):
     """The settings that every service has. A service says its prefix, its port and its database's file."""
 
+    model_config = SettingsConfigDict(extra="ignore", populate_by_name=True)
     database_file: ClassVar[str]
 
     listen: str = Field(description="Where to listen: HOST:PORT (port 0: any) or unix:PATH.")
