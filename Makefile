@@ -3,21 +3,23 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
-CODE := runtime_service service_kit clients/python tests
-PROTOS := $(shell find protos -name '*.proto' | sort)
+RELEASED := protos/released.binpb
+UV = $$(command -v uv || echo $(BIN)/uv)
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: env run test check generate lock format clean
+.PHONY: env run test check generate released lock format clean
 
 env: $(STAMP)
 
-# uv comes from the machine where it has one, else it is installed into the environment.
-$(STAMP): requirements/dev.txt pyproject.toml
+# uv comes from the machine where it has one, else it is installed into the environment. It reads none of pip's
+# settings and brings its own list of certificates: where it cannot reach the index, pip installs the same hashes.
+$(STAMP): requirements/dev.txt requirements/uv.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("Tutelage needs Python 3.11 or newer: make PYTHON=python3.11 …") if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@command -v uv >/dev/null || test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --require-hashes --no-deps -r requirements/uv.txt
-	@UV=$$(command -v uv || echo $(BIN)/uv); \
-	  $$UV pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt && \
-	  $$UV pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@command -v uv >/dev/null || test -x $(BIN)/uv || $(PIP) install --require-hashes --no-deps -r requirements/uv.txt
+	@UV_SYSTEM_CERTS=true $(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt || \
+	  { echo "uv cannot install, so pip does"; $(PIP) install --require-hashes --no-deps -r requirements/dev.txt; }
+	@$(UV) pip install --quiet --offline --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # The first half of the nursery story. YES=1 answers for a run without a terminal.
@@ -32,17 +34,25 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	PATH=$(BIN):$$PATH buf lint
+	$(BIN)/buf lint
+	$(BIN)/buf breaking --against $(RELEASED)
 	$(BIN)/python protos/generate.py --check
+	$(BIN)/python docs/generate.py --check
+	$(BIN)/python requirements/check.py
 
-# The Python stubs under clients/python/tutelage.
+# The Python stubs under clients/python/tutelage, and the tables in docs/.
 generate: $(STAMP)
 	$(BIN)/python protos/generate.py
+	$(BIN)/python docs/generate.py
 
-# Pins every dependency by hash. Names no package index.
+# At a release alone: from here on `make check` holds the contract to what it is now.
+released: $(STAMP)
+	$(BIN)/buf build --exclude-source-info -o $(RELEASED)
+
+# Pins every dependency by hash, what is pinned stays where it may. Names no package index.
 lock: $(STAMP)
-	@UV=$$(command -v uv || echo $(BIN)/uv); \
-	  C="$$UV pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate"; \
+	@export UV_SYSTEM_CERTS=true; \
+	  C="$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links"; \
 	  $$C pyproject.toml -o requirements/runtime.txt && $$C pyproject.toml --group dev -o requirements/dev.txt && \
 	  echo uv | $$C - -o requirements/uv.txt
 
