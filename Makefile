@@ -19,7 +19,7 @@ $(STAMP): requirements/dev.txt requirements/uv.txt pyproject.toml
 	@command -v uv >/dev/null || test -x $(BIN)/uv || $(PIP) install --require-hashes --no-deps -r requirements/uv.txt
 	@UV_SYSTEM_CERTS=true $(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt || \
 	  { echo "uv cannot install, so pip does"; $(PIP) install --require-hashes --no-deps -r requirements/dev.txt; }
-	@$(UV) pip install --quiet --offline --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@$(PIP) install --no-index --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # The first half of the nursery story. YES=1 answers for a run without a terminal.
