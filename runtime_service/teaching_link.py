@@ -1,18 +1,33 @@
 """The runtime's one window on the teaching service.
 
-Without a teaching service every block is empty and its set is 0, which is a good mode of its own.
+Without one every block is empty and its set is 0, which is a good mode of its own. With one nothing runs untaught:
+where it does not answer, what needs it waits (`runtime.md` R3.6, R6.7).
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+import grpc
+import structlog
+from tutelage.common.v1 import principal_pb2
+from tutelage.teaching.v1 import tasks_pb2, tasks_pb2_grpc
 
 from runtime_service.domain.journal import BlockReceipt
+from runtime_service.domain.principals import Principal
+from runtime_service.domain.problems import PartUnavailable
 from runtime_service.domain.turns import Turn
 
+log = structlog.get_logger()
+
 RENDER_VERSION = 1
+# How long an answer is waited for: what it decides waits for it meanwhile.
+ANSWER_SECONDS = 10.0
+MOST_CHECKED_AT_ONCE = 1_000
+TENANT_KEY = "tutelage-tenant"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,25 +40,118 @@ class Block:
     words: str
 
 
-class Teaching(Protocol):
-    """What the engine asks of teaching."""
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """A task as it begins: the work of one agent's call."""
 
-    async def begin_task(
-        self, turn: Turn, task_id: str, agent: str, skill: str, skill_version: str, path: str
-    ) -> Block:
+    id: str
+    agent: str
+    skill: str
+    skill_version: str
+    path: str
+
+
+class Teaching(Protocol):
+    """What the runtime asks of teaching. Each raises `PartUnavailable` where it does not answer."""
+
+    async def begin_task(self, turn: Turn, task: NewTask) -> Block:
         """Begin a task and return its block. The same task again: the same block, whatever was taught since."""
+        ...
+
+    async def standing(self, tenant: str, task_ids: Collection[str]) -> Collection[str]:
+        """Return those of the tasks whose set still stands. The answer is the moment that counts."""
+        ...
+
+    async def take_up(self, tenant: str, task_id: str, number: int) -> Block:
+        """Take up the instructions as they stand, for the how-manieth time. The same again: the same block."""
         ...
 
 
 class NobodyTeaches:
     """There is no teaching service."""
 
-    async def begin_task(
-        self, turn: Turn, task_id: str, agent: str, skill: str, skill_version: str, path: str
-    ) -> Block:
+    async def begin_task(self, turn: Turn, task: NewTask) -> Block:
         """Return the empty block of set 0."""
-        nothing = hashlib.sha256(b"").hexdigest()
-        receipt = BlockReceipt(
-            instruction_set=0, instruction_ids=(), sha256=nothing, left_out=0, render_version=RENDER_VERSION
+        return _nothing(task.agent)
+
+    async def standing(self, tenant: str, task_ids: Collection[str]) -> Collection[str]:
+        """Return all of them: nothing ever changes."""
+        return task_ids
+
+    async def take_up(self, tenant: str, task_id: str, number: int) -> Block:
+        """Return the empty block of set 0."""
+        return _nothing(task_id)
+
+
+def _nothing(agent: str) -> Block:
+    receipt = BlockReceipt(
+        instruction_set=0,
+        instruction_ids=(),
+        sha256=hashlib.sha256(b"").hexdigest(),
+        left_out=0,
+        render_version=RENDER_VERSION,
+    )
+    return Block("", receipt, f"Set 0 of {agent}: 0 sent, 0 left out.")
+
+
+class TeachingService:
+    """The teaching service over gRPC, as the runtime's own account, which names the tenant of each call."""
+
+    def __init__(self, channel: grpc.aio.Channel, token: Callable[[], str]) -> None:
+        self._tasks = tasks_pb2_grpc.TaskServiceStub(channel)
+        self._token = token
+
+    async def begin_task(self, turn: Turn, task: NewTask) -> Block:
+        """Begin a task and return its block."""
+        request = tasks_pb2.BeginTaskRequest(
+            task_id=task.id,
+            agent=task.agent,
+            skill=task.skill,
+            skill_version=task.skill_version,
+            turn_id=turn.id,
+            path=task.path,
+            work_for=_principal(turn.work_for),
+            given_by=_principal(turn.given_by),
+            scope=turn.scope,
         )
-        return Block("", receipt, f"Set 0 of {agent}: 0 sent, 0 left out.")
+        return _block((await self._asked(self._tasks.BeginTask, request, turn.tenant)).block)
+
+    async def standing(self, tenant: str, task_ids: Collection[str]) -> Collection[str]:
+        """Return those of the tasks whose set still stands."""
+        ids = list(dict.fromkeys(task_ids))
+        standing: set[str] = set()
+        for start in range(0, len(ids), MOST_CHECKED_AT_ONCE):
+            request = tasks_pb2.CheckSetsRequest(task_ids=ids[start : start + MOST_CHECKED_AT_ONCE])
+            answer = await self._asked(self._tasks.CheckSets, request, tenant)
+            standing |= {check.task_id for check in answer.checks if check.stands}
+        return standing
+
+    async def take_up(self, tenant: str, task_id: str, number: int) -> Block:
+        """Take up the instructions as they stand."""
+        request = tasks_pb2.TakeUpInstructionsRequest(task_id=task_id, number=number)
+        return _block((await self._asked(self._tasks.TakeUpInstructions, request, tenant)).block)
+
+    async def _asked(self, rpc: Callable[..., Any], request: object, tenant: str) -> Any:
+        """Ask, at most so long. Whatever keeps teaching from answering, the runtime cannot go on without it."""
+        metadata = (("authorization", f"Bearer {self._token()}"), (TENANT_KEY, tenant))
+        try:
+            return await rpc(request, metadata=metadata, timeout=ANSWER_SECONDS)
+        except grpc.aio.AioRpcError as problem:
+            log.warning("teaching.no_answer", code=problem.code().name, rpc=type(request).__name__)
+            raise PartUnavailable("teaching service", retry_after=1.0) from None
+
+
+def _block(message: tasks_pb2.InstructionBlock) -> Block:
+    receipt = BlockReceipt(
+        instruction_set=message.set_number,
+        instruction_ids=tuple(message.instruction_ids),
+        sha256=message.sha256,
+        left_out=message.left_out,
+        render_version=message.render_version,
+    )
+    return Block(message.text, receipt, message.words)
+
+
+def _principal(one: Principal) -> principal_pb2.Principal:
+    kind = principal_pb2.PrincipalKind.Value(f"PRINCIPAL_KIND_{one.kind.name}")
+    return principal_pb2.Principal(id=one.id, kind=kind, display_name=one.display_name, on_behalf_of=one.on_behalf_of)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from tutelage.runtime.v1 import approvals_pb2 as pb
@@ -15,11 +15,12 @@ from runtime_service.api.requests import repeatable
 from runtime_service.api.watching import ApprovalWatch
 from runtime_service.domain.approvals import Answer, Approval, ApprovalState, Decision
 from runtime_service.domain.lookups import ApprovalsWanted
-from runtime_service.domain.problems import InvalidFields, NoSuchThing
+from runtime_service.domain.problems import InstructionsChanged, InvalidFields, NoSuchThing
 from runtime_service.domain.turns import TurnId
 from runtime_service.engine import schemas
 from runtime_service.engine.committer import Committer
-from runtime_service.engine.units.approvals import DecideApproval, DecideTurn
+from runtime_service.engine.units.approvals import DecideApproval, DecideTurn, SupersedeQuestions
+from runtime_service.teaching_link import Teaching
 from service_kit.feeds import Bell, CursorCodec
 from service_kit.identity import current_caller
 from service_kit.messages import MOST_LIST_BYTES, by_name, within
@@ -27,13 +28,23 @@ from service_kit.paging import PageCodec, page_size
 from service_kit.streams import Streams
 
 
+MOST_ANSWERED_AT_ONCE = 10_000
+
+
 class ApprovalService(approvals_pb2_grpc.ApprovalServiceServicer):
     """What waits for a person, and the person's answer."""
 
     def __init__(
-        self, lookups: Lookups, committer: Committer, streams: Streams, bell: Bell, cursors: CursorCodec
+        self,
+        lookups: Lookups,
+        committer: Committer,
+        teaching: Teaching,
+        streams: Streams,
+        bell: Bell,
+        cursors: CursorCodec,
     ) -> None:
         self._lookups = lookups
+        self._teaching = teaching
         self._committer = committer
         self._streams = streams
         self._bell = bell
@@ -76,8 +87,10 @@ class ApprovalService(approvals_pb2_grpc.ApprovalServiceServicer):
         fields.done()
         approval = await self._seen(request.approval_id)
         _check_edit(approval, request.edited_input_json)
+        decision = by_name(Decision, pb.Decision, request.decision)
+        await self._check_sets([approval], decision)
         answer = Answer(
-            decision=by_name(Decision, pb.Decision, request.decision),
+            decision=decision,
             by=access.principal(caller),
             reason=request.reason,
             edited_input_json=request.edited_input_json,
@@ -111,6 +124,9 @@ class ApprovalService(approvals_pb2_grpc.ApprovalServiceServicer):
         turn = await self._lookups.turn(viewer, request.turn_id)
         if turn is None:
             raise NoSuchThing("turn", request.turn_id)
+        waiting = ApprovalsWanted(turn_id=turn.id)
+        asked = await self._lookups.approvals(viewer, waiting, None, MOST_ANSWERED_AT_ONCE)
+        await self._check_sets(asked, decision)
         answer = Answer(
             decision=decision, by=access.principal(caller), reason=request.reason, proof=access.proof(caller)
         )
@@ -126,6 +142,21 @@ class ApprovalService(approvals_pb2_grpc.ApprovalServiceServicer):
         found = await self._lookups.approvals_by_id(viewer, decided)
         shown = sorted(found, key=lambda one: one.seq)
         return pb.DecideTurnResponse(approvals=[to_proto.approval(one) for one in shown])
+
+    async def _check_sets(self, approvals: Sequence[Approval], decision: Decision) -> None:
+        """Before a yes is taken, look whether the sets still stand under which it was asked (R3.6).
+
+        Where one does not, nothing is decided: what was asked with it is superseded, and the model proposes again. A no
+        is always taken. Raises `InstructionsChanged`; `PartUnavailable` where teaching does not answer.
+        """
+        asked = [one for one in approvals if one.state is ApprovalState.PENDING]
+        if decision not in (Decision.APPROVE, Decision.ANSWER) or not asked:
+            return
+        tenant = current_caller().tenant
+        standing = await self._teaching.standing(tenant, {one.task_id for one in asked})
+        if fallen := [one for one in asked if one.task_id not in standing]:
+            await self._committer.commit(SupersedeQuestions(tuple(one.id for one in fallen)))
+            raise InstructionsChanged(fallen[0].id)
 
     async def _seen(self, approval_id: str) -> Approval:
         found = await self._lookups.approval(access.viewer(current_caller()), approval_id)

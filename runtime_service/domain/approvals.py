@@ -115,6 +115,8 @@ class Approval:
     tenant: str = ""
     asking_turn_id: str = ""
     task_id: str = ""
+    # Which reply of its task asked: what asks together stands and falls together (R3.6). 1 for the first.
+    step: int = 0
     # Settled, and not yet copied into the journal by the turn's writer (R5.1).
     to_copy: bool = False
     # A call was started on this yes.

@@ -7,12 +7,13 @@ reply of an address is its n-th step, and nothing is compared.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from runtime_service.domain import told
 from runtime_service.domain.addresses import Address, below, depth_of, path_of, root_address
 from runtime_service.domain.agents import Agent, AgentSpec, HostedLoop, Limits, Shown, Skill
 from runtime_service.domain.effects import tools_hash
-from runtime_service.domain.journal import ModelReplied, RequestedCall, TaskStarted
+from runtime_service.domain.journal import InstructionsTakenUp, ModelReplied, RequestedCall, TaskStarted, ToolEnd
 from runtime_service.domain.problems import LimitReached, NoSuchThing
 from runtime_service.domain.rules import Level, SettingInForce
 from runtime_service.domain.turns import Said
@@ -31,7 +32,7 @@ from runtime_service.engine.models import (
 )
 from runtime_service.engine.toolbox import Catalogue, Toolbox
 from runtime_service.engine.writer import Rest, Writer
-from runtime_service.teaching_link import Teaching
+from runtime_service.teaching_link import NewTask, Teaching
 
 # What a turn may take where its agent says nothing.
 DEFAULT_LIMITS = Limits(model_requests=1_000, output_tokens=0, cost_micro_usd=0, depth=8)
@@ -92,11 +93,12 @@ class AgentLoop:
         if skill is None:
             raise NoSuchThing("skill", skill_name)
         task, block_text = await self._begin(address, agent, skill, settings)
-        system = tuple(part for part in (agent.spec.purpose, skill.description, block_text) if part)
         messages: list[Message] = [*history, Asked(text)]
-        asked = 0
-        for step in range(self._limits.model_requests + 1):
-            replied = await self._reply(task, agent.spec, system, messages, step, asked)
+        asked, taken_up = 0, 0
+        for step in range(1, self._limits.model_requests + 2):
+            task = replace(task, step=step)
+            system = tuple(part for part in (agent.spec.purpose, skill.description, block_text) if part)
+            replied = await self._reply(task, agent.spec, system, messages, asked)
             if not replied.calls:
                 return replied.text
             asked += len(replied.calls)
@@ -111,6 +113,9 @@ class AgentLoop:
             )
             for place, (call, done) in enumerate(zip(replied.calls, results, strict=True)):
                 messages.append(ToolResult(place, call.tool, told.told(done)))
+            if any(done.end is ToolEnd.SUPERSEDED for done in results):
+                taken_up += 1
+                task, block_text = await self._take_up(task, taken_up)
         raise LimitReached(self._writer.turn.id, "model_requests", self._limits.model_requests)
 
     async def _begin(
@@ -118,17 +123,15 @@ class AgentLoop:
     ) -> tuple[Task, str]:
         """Begin the task, or find it begun: its block and its tools stand as they did then."""
         writer, turn = self._writer, self._writer.turn
-        task_id = f"{turn.id}/{address}"
-        block = await self._teaching.begin_task(
-            turn, task_id, agent.spec.name, skill.name, skill.version, path_of(address)
-        )
+        new = NewTask(f"{turn.id}/{address}", agent.spec.name, skill.name, skill.version, path_of(address))
+        block = await writer.until_there(lambda: self._teaching.begin_task(turn, new))
         started = writer.past.task(address).started
         if started is not None:
             tools = await self._toolbox.kept(turn.tenant, started.tools_hash)
         else:
             tools = await self._toolbox.for_new_task(turn.tenant, agent.spec)
             started = TaskStarted(
-                task_id=task_id,
+                task_id=new.id,
                 words=block.words,
                 agent=agent.spec.name,
                 agent_version=agent.version,
@@ -139,15 +142,26 @@ class AgentLoop:
             )
             writer.record(address, started, tools=(started.tools_hash, tools))
         named = {shown.declaration.name: shown for shown in tools}
-        return Task(address, started, settings, named), block.text
+        return Task(address, started, started.block, settings, named), block.text
+
+    async def _take_up(self, task: Task, number: int) -> tuple[Task, str]:
+        """Take the instructions up that changed while the task waited: its next request carries them (R3.6)."""
+        writer, task_id = self._writer, task.started.task_id
+        tenant = writer.turn.tenant
+        block = await writer.until_there(lambda: self._teaching.take_up(tenant, task_id, number))
+        recorded = writer.past.task(task.address).take_ups
+        if len(recorded) < number:
+            from_set = task.block.instruction_set
+            writer.record(task.address, InstructionsTakenUp(task_id, number, from_set, block.receipt))
+        return replace(task, block=recorded[number - 1].block), block.text
 
     async def _reply(
-        self, task: Task, spec: AgentSpec, system: tuple[str, ...], messages: Sequence[Message], step: int, asked: int
-    ) -> ModelReplied:  # fmt: skip
+        self, task: Task, spec: AgentSpec, system: tuple[str, ...], messages: Sequence[Message], asked: int
+    ) -> ModelReplied:
         """Return the reply of a step: as recorded, or else asked for and recorded."""
         recorded = self._writer.past.task(task.address).replies
-        if step < len(recorded):
-            return recorded[step]
+        if task.step <= len(recorded):
+            return recorded[task.step - 1]
         assert isinstance(spec.runs, HostedLoop)
         shown = tuple(
             ShownTool(one.declaration.name, one.declaration.description, one.declaration.input_schema_json)

@@ -31,6 +31,7 @@ from runtime_service.domain.hosts import CallId, Incarnation
 from runtime_service.domain.journal import (
     ApprovalAsked,
     ApprovalRecorded,
+    BlockReceipt,
     DecidedAtOnce,
     RequestedCall,
     TaskStarted,
@@ -55,9 +56,10 @@ from runtime_service.engine import schemas
 from runtime_service.engine.hosts import Hosts, HostSession, ReadLost, SendCall
 from runtime_service.engine.models import ModelRefused
 from runtime_service.engine.toolbox import Toolbox
-from runtime_service.engine.units.approvals import AskPeople
+from runtime_service.engine.units.approvals import AskPeople, SupersedeQuestions
 from runtime_service.engine.units.calls import MarkUnfinished, SessionEnded, StartCall, YesGone
 from runtime_service.engine.writer import FOR_A_PERSON, Branches, Rest, Writer
+from runtime_service.teaching_link import Teaching
 
 MOST_INPUT_BYTES = 256 * 1024
 
@@ -68,8 +70,12 @@ class Task:
 
     address: Address
     started: TaskStarted
+    # What its model was last told by people.
+    block: BlockReceipt
     settings: tuple[SettingInForce, ...]
     tools: Mapping[str, Shown]
+    # Which reply of its model is at work: 1 for the first.
+    step: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,10 @@ class _Declared(Exception):
         self.shown = shown
 
 
+class _Again(Exception):
+    """What was answered was taken back meanwhile: the call is looked at again from its answer on."""
+
+
 class _NotToBeHad(Exception):
     """No host came in time."""
 
@@ -111,10 +121,13 @@ RunAgent = Callable[[Task, RequestedCall, Shown, str], Awaitable[str]]
 class Gate:
     """Takes the calls of one turn's models through, for one writer."""
 
-    def __init__(self, writer: Writer, toolbox: Toolbox, hosts: Hosts, *, tool_seconds: float) -> None:
+    def __init__(
+        self, writer: Writer, toolbox: Toolbox, hosts: Hosts, teaching: Teaching, *, tool_seconds: float
+    ) -> None:
         self._writer = writer
         self._toolbox = toolbox
         self._hosts = hosts
+        self._teaching = teaching
         self._tool_seconds = tool_seconds
         self._tenant = writer.turn.tenant
 
@@ -233,6 +246,7 @@ class Gate:
             turn_id=turn.root_id,
             asking_turn_id=turn.id,
             task_id=task.task_id,
+            step=making.task.step,
             conversation_id=turn.conversation_id,
             agent=turn.agent,
             path=path_of(making.address),
@@ -277,8 +291,8 @@ class Gate:
             rule=rule,
             agent_version=task.agent_version,
             skill_version=task.skill_version,
-            instruction_set=task.block.instruction_set,
-            block_sha256=task.block.sha256,
+            instruction_set=making.task.block.instruction_set,
+            block_sha256=making.task.block.sha256,
         )
 
     # One call, from its question to its result
@@ -289,6 +303,8 @@ class Gate:
         while True:
             try:
                 return await self._once(making, run_agent)
+            except _Again:
+                continue
             except _Declared as changed:
                 making = replace(making, shown=changed.shown)
                 if not await self._look_again(making):
@@ -326,6 +342,8 @@ class Gate:
         edited = approval.answers[-1].edited_input_json if approval else ""
         note = told.input_changed(edited) if edited else ""
         if making.shown.agent:
+            if self._writer.past.task(making.address).started is None:
+                await self._check_set(making, approval)
             end, output = await _run_agent(making, edited or making.call.input_json, run_agent)
             self._finish(making, "", end, output, note, approval)
         elif past.started or self._toolbox.effects_now(self._tenant, making.shown).changes:
@@ -344,9 +362,10 @@ class Gate:
         ):
             await writer.rest(FOR_A_PERSON, asked.approval_id)
         past = self._past(making.task, making.call)
-        if asked.approval_id not in past.recorded:
-            recorded = ApprovalRecorded(approval.id, approval.state, approval.answers)
-            writer.record(making.task.address, recorded, copied_approvals=(approval.id,))
+        recorded = past.recorded.get(approval.id)
+        if recorded is None or recorded.state is not approval.state:
+            told_now = ApprovalRecorded(approval.id, approval.state, approval.answers)
+            writer.record(making.task.address, told_now, copied_approvals=(approval.id,))
         match approval.state:
             case ApprovalState.APPROVED:
                 return approval
@@ -361,6 +380,19 @@ class Gate:
                 self._finish(making, "", ToolEnd.REFUSED, told.as_json(told.not_allowed(reason)), "", None)
         return None
 
+    async def _check_set(self, making: _Making, approval: Approval | None) -> None:
+        """Look once more whether the set under which a call was asked about still stands (R3.6).
+
+        Where it does not, what was asked together is superseded, and `_Again` raised.
+        """
+        if approval is None:
+            return
+        task_id = making.task.started.task_id
+        standing = await self._writer.until_there(lambda: self._teaching.standing(self._tenant, [task_id]))
+        if task_id not in standing:
+            await self._writer.submit(SupersedeQuestions((approval.id,)))
+            raise _Again
+
     # Calls that only look
 
     async def _read(self, making: _Making, input_json: str, note: str, approval: Approval | None) -> None:
@@ -370,6 +402,7 @@ class Gate:
         while True:
             attempt += 1
             session = await self._session(making, asked=approval is not None)
+            await self._check_set(making, approval)
             sent = SendCall(
                 call_id=CallId(uuid.uuid4().hex),
                 tool=making.call.tool,
@@ -440,6 +473,7 @@ class Gate:
             session = await self._session(making, asked=approval is not None)
             if approval and fingerprint(self._covered(making, approval.rule)) != approval.fingerprint:
                 raise _Declared(making.shown)
+            await self._check_set(making, approval)
             now = datetime.now(UTC)
             row = Call(
                 id=CallId(uuid.uuid4().hex),
@@ -475,7 +509,7 @@ class Gate:
             except SessionEnded:
                 continue
             except YesGone:
-                raise _Declared(making.shown) from None
+                raise _Again from None
             self._writer.past.add(making.task.address, record)
             self._hosts.send(session, row)
             return self._writer.calls[row.id]

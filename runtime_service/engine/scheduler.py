@@ -247,7 +247,7 @@ class Scheduler:
             watching.cancel()
 
     async def _to_its_end(self, writer: Writer, earlier: Sequence[Said]) -> None:
-        gate = Gate(writer, self._toolbox, self._hosts, tool_seconds=self._tool_seconds)
+        gate = Gate(writer, self._toolbox, self._hosts, self._teaching, tool_seconds=self._tool_seconds)
         loop = AgentLoop(writer, gate, self._models, self._toolbox, self._catalogue, self._teaching)
         try:
             output = await loop.run(earlier)

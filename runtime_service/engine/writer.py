@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -128,6 +128,14 @@ class Writer:
     async def rest(self, why: Rest, *keys: str) -> None:
         """Wait for a word about one of these; the turn is let go of where nothing else can go on meanwhile."""
         await self._wait(why, keys or (_NOTHING,))
+
+    async def until_there(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask a part of the service that may be away; the turn rests then, and is tried again (R6.7)."""
+        while True:
+            try:
+                return await ask()
+            except PartUnavailable as problem:
+                await self.rest(Rest(cause=str(problem), again=True))
 
     async def heard(self, *keys: str, seconds: float) -> None:
         """Wait for a word about something that is under way, at most so long."""

@@ -216,6 +216,7 @@ approvals = Table(
     _text("skill_version"),
     _text("block_sha256"),
     _text("task_id"),
+    _number("step"),
     _flag("to_copy"),
     _flag("used"),
     _flag("closed"),

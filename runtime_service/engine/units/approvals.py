@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from runtime_service.domain.approvals import Answer, Approval, ApprovalState, decide, expired, withdrawn
+from runtime_service.domain.approvals import Answer, Approval, ApprovalState, decide, expired, superseded, withdrawn
 from runtime_service.domain.journal import ApprovalAsked, What
 from runtime_service.domain.ledger import Hold, Ledger, Needs, Repeatable
 from runtime_service.domain.problems import (
@@ -130,6 +130,32 @@ class DecideTurn:
         ids = [approval.id for approval in waiting]
         ledger.remember(self.request, ",".join(ids))
         return ids
+
+
+@dataclass(frozen=True, slots=True)
+class SupersedeQuestions:
+    """The instructions changed since these were asked (R3.6): what was asked in the same replies and has not started
+    is SUPERSEDED, answered or not.
+    """
+
+    approval_ids: tuple[str, ...]
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(approvals=self.approval_ids)
+
+    def run(self, ledger: Ledger) -> None:
+        for approval_id in self.approval_ids:
+            approval = ledger.approvals.get(approval_id)
+            if approval is None:
+                continue
+            turn = ledger.turn(TurnId(approval.asking_turn_id))
+            for sibling in ledger.approvals_of(turn.id):
+                together = (sibling.task_id, sibling.step) == (approval.task_id, approval.step)
+                if together and not sibling.used and not sibling.closed:
+                    after = superseded(sibling)
+                    if after is not sibling:
+                        _write(ledger, turn, after)
 
 
 @dataclass(frozen=True, slots=True)
