@@ -10,13 +10,14 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from runtime_service.api.access import PERSONS_ROLES, TABLE, Admits
+from runtime_service.api.access import PERSONS_ROLES, TABLE
 from runtime_service.api.agents import AgentService
 from runtime_service.api.approvals import ApprovalService
 from runtime_service.api.conversations import ConversationService
 from runtime_service.api.tool_hosts import ToolHostService
 from runtime_service.api.turns import TurnService
 from runtime_service.settings import PREFIX, Settings
+from service_kit.admission import Admits
 from service_kit.errors import STATUS_OF
 
 DOCS = Path(__file__).parent

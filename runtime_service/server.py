@@ -95,12 +95,13 @@ async def _parts(settings: Settings, folder: DataFolder, database: Database) -> 
     lease = Lease(leases, seconds=settings.lease_seconds, keep_seconds=settings.lease_keep_seconds)
     await lease.begin()
     bell, streams = Bell(), Streams()
+    teaching = NobodyTeaches()
     models = Models({"scripted": Scripts(settings.scripts_dir)})
     scheduler = Scheduler(
         reading,
         catalogue,
         models,
-        NobodyTeaches(),
+        teaching,
         lease,
         tool_seconds=settings.tool_seconds,
         ring=lambda topics: bell.ring(*topics),
@@ -124,7 +125,7 @@ async def _parts(settings: Settings, folder: DataFolder, database: Database) -> 
         ),
         (
             approvals_pb2_grpc.add_ApprovalServiceServicer_to_server,
-            ApprovalService(reading, committer, streams, bell, cursors),
+            ApprovalService(reading, committer, teaching, streams, bell, cursors),
         ),
         (approvals_pb2_grpc.add_GrantServiceServicer_to_server, approvals_pb2_grpc.GrantServiceServicer()),  # type: ignore[abstract]
         (tools_pb2_grpc.add_ToolHostServiceServicer_to_server, ToolHostService(hosts, lease, streams)),

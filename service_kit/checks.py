@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from service_kit.errors import InvalidField
+from service_kit.identity import is_account
 
 MOST_TEXT_BYTES = 1024 * 1024
 MOST_REQUEST_ID_BYTES = 256
@@ -33,6 +34,12 @@ class Fields:
         """Check an id that the caller chose (settled 16)."""
         if text and not _ID.fullmatch(text):
             self.refuse(path, "An id has 1 to 128 letters, digits, `_`, `-`, `.` and `:`.")
+        return text
+
+    def account(self, path: str, text: str) -> str:
+        """Check the id of an account, where one is given."""
+        if text and not is_account(text):
+            self.refuse(path, "An account's id has 1 to 128 letters, digits, `_`, `-`, `.`, `:` and `@`; no role's.")
         return text
 
     def needed(self, path: str, text: str) -> str:

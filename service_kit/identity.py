@@ -31,7 +31,8 @@ EMBEDDED_AUDIENCE = "tutelage"
 CLOCK_SKEW = timedelta(seconds=5)
 MOST_REMEMBERED = 4_096
 
-_ACCOUNT = re.compile(r"[A-Za-z0-9_.:@-]{1,128}")
+# `role:NAME` names a role wherever accounts are listed: no account may look like one.
+_ACCOUNT = re.compile(r"(?!role:)[A-Za-z0-9_.:@-]{1,128}")
 _KINDS = {"person": "PERSON", "agent": "AGENT", "service": "SERVICE"}
 _OPEN = ("/grpc.health.v1.Health/", "/grpc.reflection.v1.", "/grpc.reflection.v1alpha.")
 # What a token that is none makes its reader raise: the library's own, and what JSON of any depth and
@@ -205,9 +206,14 @@ def _at_a_persons_client(claims: Mapping[str, Any], issuer: Issuer) -> bool:
     return bool(clients) and all(isinstance(client, str) and client in issuer.interactive_clients for client in clients)
 
 
+def is_account(text: str) -> bool:
+    """Say whether a text can be an account's id."""
+    return _ACCOUNT.fullmatch(text) is not None
+
+
 def _account(value: object, claim: str) -> str:
-    if not isinstance(value, str) or not _ACCOUNT.fullmatch(value):
-        raise NotSignedIn(f"The token's {claim} must be 1 to 128 of letters, digits and _-.:@.")
+    if not isinstance(value, str) or not is_account(value):
+        raise NotSignedIn(f"The token's {claim} must be 1 to 128 of letters, digits and _-.:@, and no role's.")
     return value
 
 

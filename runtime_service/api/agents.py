@@ -9,6 +9,7 @@ from tutelage.runtime.v1 import agents_pb2, agents_pb2_grpc
 from runtime_service.api import from_proto, to_proto
 from runtime_service.api.checks import Fields
 from runtime_service.api.lookups import Registry
+from runtime_service.api.requests import repeatable
 from runtime_service.domain.agents import AgentSpec, HostedLoop
 from runtime_service.domain.problems import NoSuchThing
 from runtime_service.engine.models import Models
@@ -25,13 +26,13 @@ class AgentService(agents_pb2_grpc.AgentServiceServicer):
         self._models = models
 
     async def PutAgent(self, request: agents_pb2.PutAgentRequest, context: Any) -> agents_pb2.PutAgentResponse:
-        """Register an agent. Repeated, it registers the same version, so a `request_id` has nothing to add."""
+        caller = current_caller()
         fields = Fields()
         spec = from_proto.agent_spec(request.spec, fields)
         fields.request_id(request.request_id)
         self._check_model(spec, fields)
         fields.done()
-        agent = await self._registry.put_agent(current_caller().tenant, spec)
+        agent = await self._registry.put_agent(caller.tenant, spec, repeatable(caller, "PutAgent", request))
         return agents_pb2.PutAgentResponse(agent=to_proto.agent(agent))
 
     async def GetAgent(self, request: agents_pb2.GetAgentRequest, context: Any) -> agents_pb2.GetAgentResponse:

@@ -27,7 +27,6 @@ from service_kit.messages import MOST_LIST_BYTES, by_name, within
 from service_kit.paging import PageCodec, page_size
 from service_kit.streams import Streams
 
-
 MOST_ANSWERED_AT_ONCE = 10_000
 
 

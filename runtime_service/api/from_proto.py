@@ -7,6 +7,7 @@ from tutelage.runtime.v1 import agents_pb2, approval_setting_pb2, tools_pb2
 from runtime_service.api.checks import Fields
 from runtime_service.domain.agents import AgentSpec, AgentTool, HostedLoop, HostTool, Limits, Skill, ToolUse
 from runtime_service.domain.effects import Declaration, Effects
+from runtime_service.domain.principals import Principal
 from runtime_service.domain.problems import NotInThisRelease
 from runtime_service.domain.rules import (
     ApprovalRule,
@@ -22,12 +23,17 @@ MOST_TOOLS = 128
 MOST_PUT_TO = 100
 
 
-def setting(message: approval_setting_pb2.ApprovalSetting, path: str, fields: Fields) -> Setting | None:
-    """Return an approval setting; None where none is set. Refuses a rule that can never be met (R2.6)."""
+def setting(
+    message: approval_setting_pb2.ApprovalSetting, path: str, fields: Fields, given_by: Principal | None = None
+) -> Setting | None:
+    """Return an approval setting; None where none is set. Refuses a rule that can never be met (R2.6).
+
+    `given_by`: who gives the work that it is for, where that is known already.
+    """
     match message.WhichOneof("setting"):
         case "rule":
             rule = _rule(message.rule)
-            for where, sentence in rule_problems(rule, f"{path}.rule"):
+            for where, sentence in rule_problems(rule, f"{path}.rule", given_by):
                 fields.refuse(where, sentence)
             if len(rule.put_to) > MOST_PUT_TO or len(rule.names) > MOST_PUT_TO:
                 fields.refuse(f"{path}.rule", f"At most {MOST_PUT_TO} names.")

@@ -8,6 +8,7 @@ from typing import Protocol
 from runtime_service.domain.agents import Agent, AgentSpec
 from runtime_service.domain.approvals import Approval
 from runtime_service.domain.journal import Record
+from runtime_service.domain.ledger import Repeatable
 from runtime_service.domain.lookups import ApprovalsWanted, TurnDetail, TurnsWanted, Viewer
 from runtime_service.domain.turns import Conversation, Turn, TurnId
 
@@ -28,7 +29,7 @@ class FeedLine(Protocol):
 class Registry(Protocol):
     """Agents as registered."""
 
-    async def put_agent(self, tenant: str, spec: AgentSpec) -> Agent: ...
+    async def put_agent(self, tenant: str, spec: AgentSpec, request: Repeatable | None) -> Agent: ...
     async def agent(self, tenant: str, name: str, version: str = "") -> Agent | None: ...
     async def agents(self, tenant: str, after: str, most: int) -> Sequence[Agent]: ...
 

@@ -176,13 +176,14 @@ def _responses(outgoing: Outgoing) -> list[pb.ServeResponse]:
     responses = []
     if outgoing.taken:
         responses.append(pb.ServeResponse(taken=pb.ResultsTaken(call_ids=outgoing.taken)))
-    if outgoing.cancelled:
-        responses.append(pb.ServeResponse(cancelled=pb.CallsCancelled(call_ids=outgoing.cancelled)))
     left: Sequence[pb.ToolCall] = [_call(call) for call in outgoing.calls]
     while left:
         batch = within(left, MOST_BATCH_BYTES)
         responses.append(pb.ServeResponse(calls=pb.ToolCalls(calls=batch)))
         left = left[len(batch) :]
+    # Behind the calls: one that was cancelled before it was sent is known by then, and not begun.
+    if outgoing.cancelled:
+        responses.append(pb.ServeResponse(cancelled=pb.CallsCancelled(call_ids=outgoing.cancelled)))
     return responses
 
 

@@ -69,8 +69,8 @@ class TurnService(turns_pb2_grpc.TurnServiceServicer):
         fields.request_id(request.request_id)
         fields.text("work.input", request.work.input)
         fields.text("work.scope", request.work.scope, 256)
-        fields.own_id("work.work_for", request.work.work_for)
-        approve = from_proto.setting(request.approve, "approve", fields)
+        fields.account("work.work_for", request.work.work_for)
+        approve = from_proto.setting(request.approve, "approve", fields, access.principal(caller))
         if_busy = by_name(IfBusy, pb.IfBusy, request.if_busy)
         if request.if_busy not in pb.IfBusy.values():
             fields.refuse("if_busy", "This is none of those known.")

@@ -7,12 +7,13 @@ nothing of what was done (R6.2).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from runtime_service.domain.canonical_json import encode
 from runtime_service.domain.effects import AgentMakeup, Declaration, Effects
+from runtime_service.domain.length_prefix import lp
 from runtime_service.domain.plain import to_plain
 from runtime_service.domain.rules import Setting
 
@@ -128,7 +129,17 @@ class Shown:
 
     declaration: Declaration
     agent: str = ""
+    # The version that its calls run, for as long as the task lasts: a deploy changes nothing of it.
+    agent_version: str = ""
     skill: str = ""
+
+
+def tools_hash(tools: Sequence[Shown]) -> str:
+    """Hash what a task's model is shown, in its order, with its words (R6.2): docs/fingerprints.md."""
+    each = (
+        lp(one.declaration.hash, one.declaration.description, one.agent, one.agent_version, one.skill) for one in tools
+    )
+    return hashlib.sha256(b"tutelage.tools.v1\0" + b"".join(each)).hexdigest()
 
 
 def skill_tools(spec: AgentSpec, effects: Effects) -> list[Shown]:
@@ -143,6 +154,7 @@ def skill_tools(spec: AgentSpec, effects: Effects) -> list[Shown]:
                 timeout_seconds=None,
             ),
             agent=spec.name,
+            agent_version=spec.version,
             skill=skill.name,
         )
         for skill in (spec.skills or (Skill(),))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from runtime_service.domain.hosts import CallId, Incarnation
+from runtime_service.domain.journal import LateResult
 from runtime_service.domain.principals import Principal, Proof
 from runtime_service.domain.turns import TurnId
 
@@ -87,6 +88,11 @@ class Call:
         return self.result is None and self.resolution is None
 
     @property
+    def did_not_run(self) -> bool:
+        """Whether its host said that it has certainly not run, and nobody has said anything else."""
+        return self.result is not None and self.result.outcome is Outcome.NOT_RUN and self.resolution is None
+
+    @property
     def to_copy(self) -> bool:
         """Whether there is a word here that its turn's writer has not copied yet."""
         result = self.result is not None and not self.result_copied
@@ -102,6 +108,18 @@ class Call:
         late = self.resolution is not None or turn_over
         return replace(self, result=result, late=late, unfinished=False)
 
+    @property
+    def parent_address(self) -> str:
+        """The address of the call that makes it: where its records stand."""
+        return self.address.rpartition("/")[0]
+
     def resolved(self, resolution: Resolution) -> Call:
         """Return it with a person's word."""
         return replace(self, resolution=resolution, unfinished=False)
+
+
+def late_result(call: Call) -> tuple[str, LateResult]:
+    """Return the record, with its address, of a result that settles nothing (R6.6)."""
+    assert call.result is not None
+    failed = call.result.outcome is Outcome.FAILED
+    return call.parent_address, LateResult(call.id, call.result.text, failed, call.host)

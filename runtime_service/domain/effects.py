@@ -5,7 +5,7 @@ declaration's hash is what a yes is bound to; description and time-out do not en
 """
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -48,12 +48,6 @@ def declaration_hash(name: str, input_schema_json: str, effects: Effects) -> str
     """Hash what a yes covers of a tool: docs/fingerprints.md. A program's tool has an empty schema."""
     schema = canonical_json.canonical(input_schema_json) if input_schema_json else ""
     return sha256(b"tutelage.declaration.v1\0" + lp(name, schema, effects.value)).hexdigest()
-
-
-def tools_hash(declarations: Sequence[Declaration]) -> str:
-    """Hash the tools that a task's model is shown, in their order, with their descriptions (R6.2)."""
-    shown = b"".join(lp(each.hash, each.description) for each in declarations)
-    return sha256(b"tutelage.tools.v1\0" + shown).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

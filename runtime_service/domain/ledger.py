@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
@@ -86,6 +87,10 @@ class Hold:
     lost: bool = False
 
 
+class NotNow(Exception):
+    """A unit's refusal that harms nothing: nothing was written, and its writer goes on."""
+
+
 class Unit(Protocol[T_co]):
     """A check and its writes."""
 
@@ -111,12 +116,23 @@ class News:
 
 
 class Rows(Generic[K, V]):
-    """Rows of one kind: as loaded, as changed by units that ended, and as the present unit has them."""
+    """Rows of one kind: as loaded, as changed by units that ended, and as the present unit has them.
 
-    def __init__(self) -> None:
+    `group` finds those that belong together without looking at all of them.
+    """
+
+    def __init__(self, group: Callable[[V], str] | None = None) -> None:
         self.loaded: dict[K, V] = {}
         self.changed: dict[K, V] = {}
         self._draft: dict[K, V] = {}
+        self._group = group
+        self._groups: defaultdict[str, dict[K, None]] = defaultdict(dict)
+
+    def load(self, key: K, row: V) -> None:
+        """Take a row in as the database has it; one that is here already stays as it is."""
+        if key not in self.loaded:
+            self.loaded[key] = row
+            self._file(key, row)
 
     def get(self, key: K) -> V | None:
         """Return the row as the present unit sees it."""
@@ -128,13 +144,11 @@ class Rows(Generic[K, V]):
     def put(self, key: K, row: V) -> None:
         """Write a row, for the present unit."""
         self._draft[key] = row
+        self._file(key, row)
 
-    def all(self) -> Iterator[V]:
-        """Yield every row as the present unit sees it."""
-        for key in {**self.loaded, **self.changed, **self._draft}:
-            row = self.get(key)
-            assert row is not None
-            yield row
+    def of(self, group: str) -> list[V]:
+        """Return the rows of a group as the present unit sees them."""
+        return [row for key in self._groups.get(group, ()) if (row := self.get(key)) is not None]
 
     def keep(self) -> None:
         """The present unit has ended: what it wrote stands."""
@@ -145,15 +159,31 @@ class Rows(Generic[K, V]):
         """The present unit was refused."""
         self._draft = {}
 
+    def _file(self, key: K, row: V) -> None:
+        if self._group is not None:
+            self._groups[self._group(row)][key] = None
+
+
+def _turns() -> Rows[TurnId, Turn]:
+    return Rows(lambda turn: "\0".join(turn.conversation_key))
+
+
+def _approvals() -> Rows[str, Approval]:
+    return Rows(lambda approval: approval.asking_turn_id)
+
+
+def _calls() -> Rows[CallId, Call]:
+    return Rows(lambda call: call.turn_id)
+
 
 @dataclass
 class Ledger:
     """The rows of one transaction. `now` is the database's clock."""
 
     now: datetime
-    turns: Rows[TurnId, Turn] = field(default_factory=Rows)
-    approvals: Rows[str, Approval] = field(default_factory=Rows)
-    calls: Rows[CallId, Call] = field(default_factory=Rows)
+    turns: Rows[TurnId, Turn] = field(default_factory=_turns)
+    approvals: Rows[str, Approval] = field(default_factory=_approvals)
+    calls: Rows[CallId, Call] = field(default_factory=_calls)
     sessions: Rows[Incarnation, Session] = field(default_factory=Rows)
     conversations: Rows[ConversationKey, Conversation] = field(default_factory=Rows)
     requests: Rows[RequestKey, tuple[str, str]] = field(default_factory=Rows)
@@ -168,11 +198,14 @@ class Ledger:
     _news: list[News] = field(default_factory=list)
 
     def run(self, unit: Unit[T_co]) -> T_co:
-        """Run a unit, all or nothing."""
+        """Run a unit, all or nothing. A writer's unit that is refused is its last: any behind it would leave a gap."""
         tables = (self.turns, self.approvals, self.calls, self.sessions, self.conversations, self.requests)
         try:
             answer = unit.run(self)
-        except BaseException:
+        except BaseException as refusal:
+            hold: Hold | None = getattr(unit, "hold", None)
+            if hold is not None and not isinstance(refusal, NotNow):
+                hold.lost = True
             for table in tables:
                 table.drop()
             self._records, self._news = [], []
@@ -238,8 +271,7 @@ class Ledger:
 
     def approvals_of(self, turn_id: TurnId) -> list[Approval]:
         """Return what the turn asked and its writer has yet to act on, in the order asked."""
-        rows = [row for row in self.approvals.all() if row.asking_turn_id == turn_id]
-        return sorted(rows, key=lambda row: row.seq or sys.maxsize)
+        return sorted(self.approvals.of(turn_id), key=lambda row: row.seq or sys.maxsize)
 
     def waiting(self, turn_id: TurnId) -> list[Approval]:
         """Return what the turn asked and nobody has settled."""
@@ -247,12 +279,11 @@ class Ledger:
 
     def calls_of(self, turn_id: TurnId) -> list[Call]:
         """Return the turn's attempts that are open or not copied, the oldest first."""
-        rows = [row for row in self.calls.all() if row.turn_id == turn_id]
-        return sorted(rows, key=lambda row: (row.start_time, row.address, row.attempt))
+        return sorted(self.calls.of(turn_id), key=lambda row: (row.start_time, row.address, row.attempt))
 
     def open_turns(self, conversation: ConversationKey) -> list[Turn]:
         """Return the conversation's turns that have not ended."""
-        return [turn for turn in self.turns.all() if turn.conversation_key == conversation and not turn.state.ended]
+        return [turn for turn in self.turns.of("\0".join(conversation)) if not turn.state.ended]
 
     def connected(self, session: Session | None, number: int | None = None) -> bool:
         """Whether an incarnation is connected (R6.6); with a number, whether by that session."""
@@ -291,7 +322,10 @@ class Committed:
 
 def _counted(turn: Turn, what: journal.What) -> Turn:
     """Return the turn with a model's reply added to what it cost."""
-    return replace(turn, usage=turn.usage.plus(what)) if isinstance(what, journal.ModelReplied) else turn
+    if not isinstance(what, journal.ModelReplied):
+        return turn
+    # It got somewhere: what stops it next is tried again soon.
+    return replace(turn, usage=turn.usage.plus(what), tries=0)
 
 
 def unfinished(turn_calls: Sequence[Call]) -> list[Call]:

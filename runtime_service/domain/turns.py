@@ -132,8 +132,8 @@ class Turn:
     process: str = ""
     line: int = 0
     chain: str = ""
-    # The tool whose host an interrupted turn waits for: the hello of one that offers it makes the turn READY (R6.7).
-    awaits_tool: str = ""
+    # The tools whose hosts an interrupted turn waits for: the hello of one that offers any makes it READY (R6.7).
+    awaits_tools: tuple[str, ...] = ()
     tries: int = 0
     retry_time: datetime | None = None
     usage: Usage = field(default_factory=Usage)
@@ -159,7 +159,7 @@ class Turn:
             state=state,
             process=process,
             cause=cause,
-            awaits_tool="",
+            awaits_tools=(),
             retry_time=None,
             update_time=now,
         )
@@ -173,13 +173,13 @@ class Turn:
         usage = replace(self.usage, replies_replayed=self.usage.replies_replayed + self.usage.model_requests)
         return replace(self.moved(TurnState.RUNNING, now), process=process, writer=self.writer + 1, usage=usage)
 
-    def interrupted(self, cause: str, now: datetime, *, awaits_tool: str, again: bool) -> Turn:
+    def interrupted(self, cause: str, now: datetime, *, awaits_tools: tuple[str, ...], again: bool) -> Turn:
         """Return it stopped on the way; with `again`, to be tried again by itself, later each time (R6.7)."""
         tries = self.tries + 1
         wait = min(timedelta(seconds=2.0 ** min(tries, 12)), LONGEST_BACKOFF)
         return replace(
             self.moved(TurnState.INTERRUPTED, now, cause),
-            awaits_tool=awaits_tool,
+            awaits_tools=awaits_tools,
             tries=tries,
             retry_time=now + wait if again else None,
         )

@@ -11,13 +11,13 @@ from dataclasses import replace
 
 from runtime_service.domain import told
 from runtime_service.domain.addresses import Address, below, depth_of, path_of, root_address
-from runtime_service.domain.agents import Agent, AgentSpec, HostedLoop, Limits, Shown, Skill
-from runtime_service.domain.effects import tools_hash
+from runtime_service.domain.agents import Agent, AgentSpec, HostedLoop, Limits, Shown, Skill, tools_hash
 from runtime_service.domain.journal import InstructionsTakenUp, ModelReplied, RequestedCall, TaskStarted, ToolEnd
 from runtime_service.domain.problems import LimitReached, NoSuchThing
 from runtime_service.domain.rules import Level, SettingInForce
 from runtime_service.domain.turns import Said
-from runtime_service.engine.gate import Gate, Task
+from runtime_service.engine.gate import Gate
+from runtime_service.engine.making import Task
 from runtime_service.engine.models import (
     Asked,
     Message,
@@ -72,8 +72,7 @@ class AgentLoop:
     async def _run_below(self, task: Task, call: RequestedCall, shown: Shown, text: str) -> str:
         """Run an agent that another one calls as a tool, and return what it hands back (R1.5)."""
         address = below(task.address, call.tool, call.invocation)
-        started = self._writer.past.task(address).started
-        agent = await self._agent(shown.agent, started.agent_version if started else "")
+        agent = await self._agent(shown.agent, shown.agent_version)
         if depth_of(address) > self._limits.depth:
             raise LimitReached(self._writer.turn.id, "depth", self._limits.depth)
         own = agent.spec.approve
@@ -138,7 +137,7 @@ class AgentLoop:
                 skill=skill.name,
                 skill_version=skill.version,
                 block=block.receipt,
-                tools_hash=tools_hash([shown.declaration for shown in tools]),
+                tools_hash=tools_hash(tools),
             )
             writer.record(address, started, tools=(started.tools_hash, tools))
         named = {shown.declaration.name: shown for shown in tools}

@@ -158,7 +158,7 @@ class Hosts:
     async def open(self, hello: Hello) -> HostSession:
         """Begin the incarnation's next session, end the one before it, and send what never arrived."""
         heard_at = time.monotonic()
-        if (earlier := self._sessions.get(hello.incarnation)) is not None and _same_owner(earlier.hello, hello):
+        if (earlier := self._sessions.get(hello.incarnation)) is not None and _owner(earlier.hello) == _owner(hello):
             self._drop(earlier)
         opened = await self._committer.commit(OpenSession(hello=hello, process=self._lease.process))
         if (meanwhile := self._sessions.get(hello.incarnation)) is not None:
@@ -200,7 +200,11 @@ class Hosts:
         self, incarnation: Incarnation, tenant: str, account: str, results: Mapping[CallId, Result]
     ) -> Sequence[CallId]:
         """Take what a host says of calls, on disk; return those that it may forget. Reads are settled in memory."""
-        settled = [call_id for call_id, result in results.items() if self._settle_read(call_id, incarnation, result)]
+        settled = {
+            call_id
+            for call_id, result in results.items()
+            if self._settle_read(call_id, (tenant, account, incarnation), result)
+        }
         rest = {call_id: result for call_id, result in results.items() if call_id not in settled}
         if rest:
             taken = await self._committer.commit(TakeResults(incarnation, tenant, account, rest))
@@ -295,14 +299,15 @@ class Hosts:
         if (session := self._sessions.get(incarnation)) is not None and call_id in session.held:
             session.cancel(call_id)
 
-    def _settle_read(self, call_id: CallId, incarnation: Incarnation, result: Result) -> bool:
+    def _settle_read(self, call_id: CallId, reporter: tuple[str, str, Incarnation], result: Result) -> bool:
+        """Settle a read, where it is one that was sent to whoever reports it."""
         session, future = self._reads.get(call_id, (None, None))
-        if session is None or future is None or session.hello.incarnation != incarnation:
+        if session is None or future is None or _owner(session.hello) != reporter:
             return False
         if not future.done():
             future.set_result(result)
         if result.outcome is Outcome.NOT_RUN:
-            self.taken(incarnation, [call_id])
+            self.taken(session.hello.incarnation, [call_id])
         return True
 
     def _drop(self, session: HostSession) -> None:
@@ -324,8 +329,8 @@ class Hosts:
         self._changed.set()
 
 
-def _same_owner(one: Hello, other: Hello) -> bool:
-    return (one.tenant, one.account) == (other.tenant, other.account)
+def _owner(hello: Hello) -> tuple[str, str, Incarnation]:
+    return hello.tenant, hello.account, hello.incarnation
 
 
 def sent(call: Call) -> SendCall:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import structlog
@@ -79,14 +79,23 @@ class Lease:
         log.warning("lease.lapsed", process=self.process)
         for lapsed in self.on_lapse:
             lapsed()
-        await self._leases.end(self.process)
-        self.process = _new_id()
-        await self.begin()
+        lapsed_process, self.process = self.process, _new_id()
+        await self._until_done(lambda: self._leases.end(lapsed_process))
+        await self._until_done(self.begin)
 
     async def end(self) -> None:
         """Give the lease up."""
         self._until = 0.0
         await self._leases.end(self.process)
+
+    async def _until_done(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Write until the database takes it: nothing is held meanwhile."""
+        while True:
+            try:
+                return await write()
+            except Exception:
+                log.exception("lease.not_written", process=self.process)
+                await asyncio.sleep(min(1.0, self._keep_seconds))
 
     def _extend(self, asked: float) -> None:
         self._until = asked + self._seconds

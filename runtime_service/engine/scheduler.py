@@ -38,6 +38,7 @@ log = structlog.get_logger()
 # How often the database is asked what is free, where nothing tells of it.
 POLL_SECONDS = 1.0
 MOST_RUNNING = 2_000
+MOST_WOKEN_AT_ONCE = 1_000
 
 
 class TurnStore(Protocol):
@@ -129,9 +130,9 @@ class Scheduler:
             self._free.set()
         elif turn.state is TurnState.READY:
             self._free.set()
-        elif turn.awaits_tool and self._hosts.offers(turn.tenant, turn.awaits_tool):
-            # Its host came while it was being let go of.
-            self._host_came(turn.tenant, [turn.awaits_tool])
+        elif here := [tool for tool in turn.awaits_tools if self._hosts.offers(turn.tenant, tool)]:
+            # A host came while the turn was being let go of.
+            self._host_came(turn.tenant, here)
 
     def _bring(self, approval: Approval) -> None:
         writer = self._writers.get(TurnId(approval.asking_turn_id))
@@ -161,7 +162,11 @@ class Scheduler:
                     log.exception("scheduler.look_failed")
             for task in running:
                 task.cancel()
-        await self._hand_back()
+        try:
+            await self._hand_back()
+        except PartUnavailable:
+            # Their lease ends with this process: whoever comes next takes them over.
+            log.warning("scheduler.not_handed_back", turns=len(self._to_hand_back))
 
     def stop(self) -> None:
         """Take no more, and hand back what is held: another process goes on with it, or the next one here."""
@@ -185,9 +190,15 @@ class Scheduler:
     async def _wake_awaiting(self) -> None:
         """Make turns READY that were interrupted for want of a host that is here now (R6.7)."""
         arrived, self._arrived = self._arrived, defaultdict(set)
-        for tenant, tools in arrived.items():
-            if turn_ids := await self._store.turns_awaiting(tenant, tools):
-                await self._committer.commit(WakeTurns(tuple(turn_ids)))
+        try:
+            for tenant, tools in arrived.items():
+                turn_ids = await self._store.turns_awaiting(tenant, tools)
+                for start in range(0, len(turn_ids), MOST_WOKEN_AT_ONCE):
+                    await self._committer.commit(WakeTurns(tuple(turn_ids[start : start + MOST_WOKEN_AT_ONCE])))
+        except Exception:
+            for tenant, tools in arrived.items():
+                self._arrived[tenant] |= tools
+            raise
 
     async def _hand_back(self) -> None:
         if not self._to_hand_back:
@@ -252,7 +263,8 @@ class Scheduler:
         try:
             output = await loop.run(earlier)
         except* (ModelRefused, LimitReached) as problems:
-            await writer.end(TurnEnd.FAILED, cause=_first_sentence(problems))
+            for call in await writer.end(TurnEnd.FAILED, cause=_first_sentence(problems)):
+                self._hosts.cancel(call.incarnation, call.id)
             log.info("turn.failed")
         else:
             await writer.end(TurnEnd.DONE, output=output)

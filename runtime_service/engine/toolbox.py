@@ -61,7 +61,8 @@ class Toolbox:
                     shown += skill_tools(agents[name], effects[name])
                 case _:
                     pass
-        return tuple(shown)
+        # A model calls by name: of two with one name the first that the agent lists is shown.
+        return tuple({one.declaration.name: one for one in reversed(shown)}.values())[::-1]
 
     async def kept(self, tenant: str, tools_hash: str) -> tuple[Shown, ...]:
         """Return what a task was shown when it began (R6.2)."""

@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from runtime_service.domain.approvals import Approval
-from runtime_service.domain.calls import Call, Outcome
-from runtime_service.domain.journal import LateResult, Record, TurnEnd, What
-from runtime_service.domain.ledger import Hold, Unit
-from runtime_service.domain.problems import WriterSuperseded
+from runtime_service.domain.calls import Call, late_result
+from runtime_service.domain.journal import Record, TurnEnd, What
+from runtime_service.domain.ledger import Hold, NotNow, Unit
+from runtime_service.domain.problems import PartUnavailable, WriterSuperseded
 from runtime_service.domain.replay import Past
 from runtime_service.domain.turns import Turn
 from runtime_service.engine.committer import Committer
-from runtime_service.engine.units.calls import SessionEnded, YesGone
 from runtime_service.engine.units.turns import Append, EndTurn, LetGo
 
 T = TypeVar("T")
@@ -95,9 +94,9 @@ class Writer:
         future.add_done_callback(self._notice)
         return future
 
-    async def end(self, end: TurnEnd, *, output: str = "", cause: str = "") -> None:
-        """End the turn."""
-        await self._committer.commit(EndTurn(self.hold, end, output, cause))
+    async def end(self, end: TurnEnd, *, output: str = "", cause: str = "") -> Sequence[Call]:
+        """End the turn; return the calls that are under way all the same, of which nobody knows whether they run."""
+        return await self._committer.commit(EndTurn(self.hold, end, output, cause))
 
     # Words of others
 
@@ -188,7 +187,9 @@ class Writer:
         unit = LetGo(
             hold=self.hold,
             cause="; ".join(causes),
-            awaits_tool=next((rest.awaits_tool for rest in rests if rest.awaits_tool), ""),
+            awaits_tools=tuple(sorted({rest.awaits_tool for rest in rests if rest.awaits_tool})),
+            # These did not run, and wait for a host: there is no more to copy of them than their next attempt does.
+            did_not_run=frozenset(call.id for call in self.calls.values() if call.did_not_run),
             again=any(rest.again for rest in rests),
         )
         return await self._committer.commit(unit)
@@ -205,17 +206,12 @@ class Writer:
     def _copy_late(self, call: Call) -> None:
         """Keep a result that settles nothing as evidence (R6.6)."""
         if call.late and call.result is not None and call.id not in self.past.late:
-            late = LateResult(
-                call_id=call.id,
-                output_json=call.result.text,
-                failed=call.result.outcome is Outcome.FAILED,
-                host=call.host,
-            )
-            self.record(parent_of(call.address), late, copied_results=(call.id,))
+            address, late = late_result(call)
+            self.record(address, late, copied_results=(call.id,))
 
     def _notice(self, future: asyncio.Future[Any]) -> None:
         problem = None if future.cancelled() else future.exception()
-        if isinstance(problem, Exception) and not isinstance(problem, SessionEnded | YesGone):
+        if isinstance(problem, Exception) and not isinstance(problem, NotNow):
             self.supersede(problem)
 
 
@@ -231,8 +227,3 @@ class Branches:
         self._left -= 1
         if self._left > 0:
             self._writer.less()
-
-
-def parent_of(address: str) -> str:
-    """Return the address of the call that makes this one: where its records stand."""
-    return address.rpartition("/")[0]

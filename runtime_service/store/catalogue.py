@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 from sqlalchemy import RowMapping, func, select
@@ -10,8 +11,10 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 
 from runtime_service.domain.agents import Agent, AgentSpec, Shown
 from runtime_service.domain.effects import Declaration
+from runtime_service.domain.ledger import Repeatable
 from runtime_service.store import tables
 from service_kit.database import Database
+from service_kit.idempotency import RequestKey, find_request, record_request
 
 
 class Catalogue:
@@ -20,10 +23,21 @@ class Catalogue:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def put_agent(self, tenant: str, spec: AgentSpec) -> Agent:
-        """Register an agent, or a version of it: the same spec gives the same version, and makes it the newest."""
+    async def put_agent(self, tenant: str, spec: AgentSpec, request: Repeatable | None) -> Agent:
+        """Register an agent, or a version of it: the same spec gives the same version, and makes it the newest.
+
+        The same request again changes nothing. Raises `RequestIdReused` where it asked something else.
+        """
         table = tables.agents
+        key = None if request is None else RequestKey(**asdict(request.key))
         async with self._database.write() as connection:
+            if request is not None and key is not None:
+                version = await find_request(connection, tables.requests, key, request.digest)
+                if version is not None:
+                    same = (table.c.tenant == tenant, table.c.name == spec.name, table.c.version == version)
+                    return _agent((await connection.execute(select(table).where(*same))).mappings().one())
+                now = datetime.now(UTC)
+                await record_request(connection, tables.requests, key, request.digest, spec.version, now)
             newest = select(func.coalesce(func.max(table.c.registered), 0)).scalar_subquery()
             row = {
                 "tenant": tenant,

@@ -105,7 +105,8 @@ class Reading:
         wanted = select(table.c.id).where(
             table.c.tenant == tenant,
             table.c.state == TurnState.INTERRUPTED,
-            table.c.awaits_tool.in_(tools),
+            # Each stands in the column's JSON as a string of its own.
+            or_(*(table.c.awaits_tools.contains(f'"{tool}"') for tool in tools)),
         )
         async with self._database.read() as connection:
             return list((await connection.execute(wanted)).scalars())

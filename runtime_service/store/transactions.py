@@ -71,12 +71,14 @@ async def _load(connection: AsyncConnection, needs: Sequence[Needs]) -> Ledger:
     await loading.calls(tables.calls.c.id.in_, {one for need in needs for one in need.calls})
     await loading.open_calls_of({one for need in needs for one in need.calls_of})
     await loading.approvals(tables.approvals.c.id.in_, {one for need in needs for one in need.approvals})
-    touched = {call.turn_id for call in ledger.calls.all()}
-    touched |= {TurnId(approval.asking_turn_id) for approval in ledger.approvals.all()}
+    touched = {call.turn_id for call in ledger.calls.loaded.values()}
+    touched |= {TurnId(approval.asking_turn_id) for approval in ledger.approvals.loaded.values()}
     await loading.turns({one for need in needs for one in need.turns} | touched)
     with_conversation = {one for need in needs for one in need.conversations_of}
     conversations = {one for need in needs for one in need.conversations} | {
-        turn.conversation_key for turn in ledger.turns.all() if turn.id in with_conversation and turn.conversation_id
+        turn.conversation_key
+        for turn in ledger.turns.loaded.values()
+        if turn.id in with_conversation and turn.conversation_id
     }
     await loading.conversations(conversations)
     await loading.words({one for need in needs for one in need.words_of} | touched)
@@ -97,7 +99,7 @@ class _Loading:
     async def turns(self, ids: set[TurnId]) -> None:
         if ids:
             for row in await self._rows(select(tables.turns).where(tables.turns.c.id.in_(ids))):
-                self._ledger.turns.loaded[row["id"]] = turn_of(row)
+                self._ledger.turns.load(row["id"], turn_of(row))
 
     async def conversations(self, keys: set[ConversationKey]) -> None:
         if not keys:
@@ -105,27 +107,27 @@ class _Loading:
         table, turns = tables.conversations, tables.turns
         wanted = select(table).where(tuple_(table.c.tenant, table.c.id).in_(keys))
         for row in await self._rows(wanted):
-            self._ledger.conversations.loaded[ConversationKey(row["tenant"], row["id"])] = conversation_of(row)
+            self._ledger.conversations.load(ConversationKey(row["tenant"], row["id"]), conversation_of(row))
         of_them = tuple_(turns.c.tenant, turns.c.conversation_id).in_(keys)
         for row in await self._rows(select(turns).where(of_them, turns.c.state.in_(NOT_ENDED))):
-            self._ledger.turns.loaded.setdefault(row["id"], turn_of(row))
+            self._ledger.turns.load(row["id"], turn_of(row))
 
     async def approvals(self, where: Any, ids: set[str]) -> None:
         if ids:
             for row in await self._rows(select(tables.approvals).where(where(ids))):
-                self._ledger.approvals.loaded[row["id"]] = approval_of(row)
+                self._ledger.approvals.load(row["id"], approval_of(row))
 
     async def calls(self, where: Any, ids: set[CallId]) -> None:
         if ids:
             for row in await self._rows(select(tables.calls).where(where(ids))):
-                self._ledger.calls.loaded[row["id"]] = call_of(row)
+                self._ledger.calls.load(row["id"], call_of(row))
 
     async def open_calls_of(self, incarnations: set[Incarnation]) -> None:
         if incarnations:
             table = tables.calls
             of_them = select(table).where(table.c.incarnation.in_(incarnations), table.c.open.is_(True))
             for row in await self._rows(of_them):
-                self._ledger.calls.loaded[row["id"]] = call_of(row)
+                self._ledger.calls.load(row["id"], call_of(row))
 
     async def words(self, turn_ids: set[TurnId]) -> None:
         if not turn_ids:
@@ -133,18 +135,18 @@ class _Loading:
         asked, started = tables.approvals, tables.calls
         not_closed = select(asked).where(asked.c.asking_turn_id.in_(turn_ids), asked.c.closed.is_(False))
         for row in await self._rows(not_closed):
-            self._ledger.approvals.loaded.setdefault(row["id"], approval_of(row))
+            self._ledger.approvals.load(row["id"], approval_of(row))
         unsettled = select(started).where(
             started.c.turn_id.in_(turn_ids), or_(started.c.open.is_(True), started.c.to_copy.is_(True))
         )
         for row in await self._rows(unsettled):
-            self._ledger.calls.loaded.setdefault(row["id"], call_of(row))
+            self._ledger.calls.load(row["id"], call_of(row))
 
     async def sessions(self, incarnations: set[Incarnation]) -> None:
         if incarnations:
             table = tables.sessions
             for row in await self._rows(select(table).where(table.c.incarnation.in_(incarnations))):
-                self._ledger.sessions.loaded[row["incarnation"]] = Session(**_picked(row, _SESSION))
+                self._ledger.sessions.load(row["incarnation"], Session(**_picked(row, _SESSION)))
 
     async def requests(self, keys: Sequence[RequestKey]) -> None:
         if not keys:
@@ -154,7 +156,7 @@ class _Loading:
         same = tuple_(*columns).in_([(key.tenant, key.account, key.rpc, key.request_id) for key in keys])
         for row in await self._rows(select(table).where(same)):
             key = RequestKey(row["tenant"], row["account"], row["rpc"], row["request_id"])
-            self._ledger.requests.loaded[key] = (row["digest"], row["response_key"])
+            self._ledger.requests.load(key, (row["digest"], row["response_key"]))
 
     async def leases(self) -> None:
         table = tables.leases
@@ -196,7 +198,7 @@ def call_of(row: RowMapping) -> Call:
 _CHANGING = {
     tables.turns: (
         "state", "update_time", "after_turn_id", "output", "cause", "ready_because", "writer", "process", "line",
-        "chain", "awaits_tool", "tries", "retry_time", "usage",
+        "chain", "awaits_tools", "tries", "retry_time", "usage",
     ),
     tables.approvals: ("state", "answers", "outcome", "to_copy", "used", "closed"),
     tables.calls: (

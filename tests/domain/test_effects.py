@@ -13,7 +13,6 @@ from runtime_service.domain.effects import (
     Effects,
     agent_tool_effects,
     declaration_hash,
-    tools_hash,
 )
 
 REFUND = Declaration("refund", "Pays back.", '{"type":"object","minimum":1.0}', Effects.CHANGES, 30)
@@ -72,21 +71,6 @@ def test_a_schema_that_is_not_json_has_no_hash() -> None:
 def test_a_programs_tool_is_hashed_without_a_schema() -> None:
     """R3.5: over name and effects."""
     assert declaration_hash("refund", "", Effects.CHANGES) != REFUND.hash
-
-
-def test_the_tools_shown_count_in_their_order_and_with_their_descriptions() -> None:
-    """R6.2: what the model was shown, kept once."""
-    look = Declaration("look", "Looks.", "{}", Effects.READS)
-    shown = tools_hash([REFUND, look])
-    assert shown == tools_hash([replace(REFUND, timeout_seconds=1), look])
-    others = [
-        [look, REFUND],
-        [REFUND],
-        [],
-        [replace(REFUND, description="Pays."), look],
-        [replace(REFUND, effects=Effects.READS), look],
-    ]
-    assert shown not in {tools_hash(other) for other in others}
 
 
 def test_a_hosted_agent_reads_until_a_tool_of_its_own_changes_something_at_any_depth() -> None:

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime_service.domain.addresses import Address
-from runtime_service.domain.effects import Declaration, Effects, tools_hash
+from runtime_service.domain.agents import Shown, tools_hash
+from runtime_service.domain.effects import Declaration, Effects
 from runtime_service.domain.fingerprints import FingerprintFields, fingerprint
 from runtime_service.domain.length_prefix import lp
 from runtime_service.domain.rules import ApprovalRule, RuleKind, rule_fields, rule_of
@@ -91,11 +92,20 @@ def test_the_published_hash_of_shown_tools_is_reproduced() -> None:
     """R6.2."""
     vector = VECTORS["tools_hash"]
     shown = [
-        Declaration(each["name"], each["description"], each["input_schema_json"], Effects(each["effects"]))
-        for each in vector["declarations"]
+        Shown(
+            Declaration(each["name"], each["description"], each["input_schema_json"], Effects(each["effects"])),
+            each["agent"],
+            each["agent_version"],
+            each["skill"],
+        )
+        for each in vector["tools"]
     ]
     assert tools_hash(shown) == vector["sha256"]
-    parts = [part for each in shown for part in (each.hash, each.description)]
+    parts = [
+        part
+        for each in shown
+        for part in (each.declaration.hash, each.declaration.description, each.agent, each.agent_version, each.skill)
+    ]
     assert vector["sha256"] == _by_hand("tutelage.tools.v1", *parts)
 
 
@@ -142,3 +152,21 @@ def test_letters_cannot_move_from_one_field_to_the_next() -> None:
     """D1."""
     moved = replace(ASKED, turn_id="t1s", address=Address("upport/refund#1"))
     assert fingerprint(moved) != fingerprint(ASKED)
+
+
+def test_the_tools_shown_count_in_their_order_with_their_words_and_the_versions_they_run() -> None:
+    """R6.2: what the model was shown, kept once; a time-out is nothing that it is shown."""
+    pay = Declaration("pay", "Pays.", "{}", Effects.CHANGES)
+    look = Shown(Declaration("look", "Looks.", "{}", Effects.READS))
+    agent = Shown(Declaration("desk", "Answers.", "{}", Effects.READS), "desk", "v1", "")
+    shown = tools_hash([Shown(pay), look, agent])
+    assert shown == tools_hash([Shown(replace(pay, timeout_seconds=1)), look, agent])
+    others = [
+        [look, Shown(pay), agent],
+        [Shown(pay), agent],
+        [],
+        [Shown(replace(pay, description="Pays twice.")), look, agent],
+        [Shown(replace(pay, effects=Effects.READS)), look, agent],
+        [Shown(pay), look, replace(agent, agent_version="v2")],
+    ]
+    assert shown not in {tools_hash(other) for other in others}

@@ -9,15 +9,15 @@ from runtime_service.domain.approvals import ApprovalState
 from runtime_service.domain.calls import Call
 from runtime_service.domain.hosts import CallId
 from runtime_service.domain.journal import ToolStarted, What
-from runtime_service.domain.ledger import Hold, Ledger, Needs
+from runtime_service.domain.ledger import Hold, Ledger, Needs, NotNow
 from runtime_service.domain.turns import Turn
 
 
-class SessionEnded(Exception):
+class SessionEnded(NotNow):
     """The session that a call was assigned to has ended: it is assigned anew. Nothing was written."""
 
 
-class YesGone(Exception):
+class YesGone(NotNow):
     """The yes that a call was to start on no longer stands. Nothing was written."""
 
 

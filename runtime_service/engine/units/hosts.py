@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from runtime_service.domain.calls import Call, Outcome, Result
+from runtime_service.domain.calls import Call, Outcome, Result, late_result
 from runtime_service.domain.hosts import CallId, Hello, Incarnation, Session
-from runtime_service.domain.journal import LateResult
 from runtime_service.domain.ledger import Ledger, Needs
 from runtime_service.domain.problems import NotAdmitted
 from runtime_service.engine.units.turns import settle
@@ -53,15 +52,21 @@ class OpenSession:
         )
         ledger.sessions.put(hello.incarnation, session)
         ledger.declare(hello.tenant, hello.tools)
-        moved = []
-        for call in ledger.calls.all():
-            never_arrived = call.id not in hello.holding and call.incarnation == hello.incarnation
-            if never_arrived and call.open and not ledger.turn(call.turn_id).state.ended:
-                deadline = ledger.now + timedelta(seconds=call.timeout_seconds)
-                call = replace(call, session=session.number, deadline=deadline)
-                ledger.calls.put(call.id, call)
-                moved.append(call)
-        return Opened(session, tuple(moved))
+        never_arrived = [call for call in self._open_calls(ledger) if call.id not in hello.holding]
+        return Opened(session, tuple(self._move(ledger, call, session) for call in never_arrived))
+
+    def _open_calls(self, ledger: Ledger) -> list[Call]:
+        found = [call for call in ledger.calls.loaded.values() if call.incarnation == self.hello.incarnation]
+        return [call for call in found if call.open and not ledger.turn(call.turn_id).state.ended]
+
+    def _move(self, ledger: Ledger, call: Call, session: Session) -> Call:
+        """Have a call sent again over the new session. It certainly did not run, so it is not unfinished."""
+        deadline = ledger.now + timedelta(seconds=call.timeout_seconds)
+        moved = replace(call, session=session.number, deadline=deadline, unfinished=False)
+        ledger.calls.put(moved.id, moved)
+        if call.unfinished:
+            settle(ledger, ledger.turn(moved.turn_id), "settled")
+        return moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +122,7 @@ class TakeResults:
         call = call.resulted(result, turn_over=turn.state.over)
         if turn.state.over:
             turn = replace(turn, writer=turn.writer + 1)
-            late = LateResult(
-                call_id=call.id,
-                output_json=result.text,
-                failed=result.outcome is Outcome.FAILED,
-                host=call.host,
-            )
-            parent, _, _ = call.address.rpartition("/")
-            ledger.append(turn, [(parent, late)])
+            ledger.append(turn, [late_result(call)])
             call = replace(call, result_copied=True)
         ledger.calls.put(call.id, call)
         if not call.late:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from runtime_service.domain.agents import Shown
 from runtime_service.domain.approvals import withdrawn
-from runtime_service.domain.calls import Call, Resolution
+from runtime_service.domain.calls import Call, Resolution, late_result
 from runtime_service.domain.hosts import CallId
 from runtime_service.domain.journal import (
     TurnEnd,
@@ -206,7 +206,8 @@ class LetGo:
 
     hold: Hold
     cause: str
-    awaits_tool: str = ""
+    awaits_tools: tuple[str, ...] = ()
+    did_not_run: frozenset[CallId] = frozenset()
     again: bool = False
 
     @property
@@ -216,10 +217,11 @@ class LetGo:
     def run(self, ledger: Ledger) -> bool:
         turn = ledger.held(self.hold)
         answers = any(approval.to_copy for approval in ledger.approvals_of(turn.id))
-        if answers or any(call.to_copy for call in ledger.calls_of(turn.id)):
+        words = [call for call in ledger.calls_of(turn.id) if call.to_copy and call.id not in self.did_not_run]
+        if answers or words:
             return False
         if self.cause:
-            turn = turn.interrupted(self.cause, ledger.now, awaits_tool=self.awaits_tool, again=self.again)
+            turn = turn.interrupted(self.cause, ledger.now, awaits_tools=self.awaits_tools, again=self.again)
             ledger.tell(TURNS, turn.tenant, "interrupted", turn.id, str(turn.line))
         else:
             turn = turn.moved(TurnState.WAITING, ledger.now)
@@ -246,7 +248,7 @@ class HandBack:
             if turn is None or not turn.held or turn.writer != writer:
                 continue
             if cause:
-                ledger.put_turn(turn.interrupted(cause, ledger.now, awaits_tool="", again=True))
+                ledger.put_turn(turn.interrupted(cause, ledger.now, awaits_tools=(), again=True))
                 ledger.tell(TURNS, turn.tenant, "interrupted", turn.id, str(turn.line))
             else:
                 ledger.put_turn(turn.ready("taken over", ledger.now))
@@ -266,24 +268,33 @@ class EndTurn:
         turn = (self.hold.turn_id,)
         return Needs(turns=turn, words_of=turn, conversations_of=turn)
 
-    def run(self, ledger: Ledger) -> Turn:
+    def run(self, ledger: Ledger) -> Sequence[Call]:
         turn = ledger.held(self.hold)
         return ended(ledger, turn, TurnEnded(end=self.end, output=self.output, cause=self.cause))
 
 
-def ended(ledger: Ledger, turn: Turn, what: TurnEnded) -> Turn:
-    """End a turn: withdraw what it asked and what was never used, record the end, let the next of its branch begin."""
+def ended(ledger: Ledger, turn: Turn, what: TurnEnded) -> Sequence[Call]:
+    """End a turn: withdraw what it asked and what was never used, record the end, let the next of its branch begin.
+
+    Returns the calls that are under way all the same: they may have run, and are listed as unfinished.
+    """
+    under_way = [call for call in ledger.calls_of(turn.id) if call.open]
+    for call in under_way:
+        ledger.calls.put(call.id, replace(call, unfinished=True))
     for approval in ledger.approvals_of(turn.id):
         gone = approval if approval.used or approval.closed else withdrawn(approval)
         if gone is not approval:
             ledger.approvals.put(gone.id, gone)
             ledger.tell(APPROVALS, turn.tenant, "settled", gone.id, gone.turn_id)
-    turn = ledger.append(turn, [(turn.agent, what)])
+    late = [call for call in ledger.calls_of(turn.id) if call.late and not call.result_copied]
+    for call in late:
+        ledger.calls.put(call.id, replace(call, result_copied=True))
+    turn = ledger.append(turn, [*map(late_result, late), (turn.agent, what)])
     state = TurnState[what.end.name]
     turn = replace(turn.moved(state, ledger.now, what.cause), output=what.output, tries=0)
     ledger.put_turn(turn)
     _begin_next(ledger, turn)
-    return turn
+    return under_way
 
 
 def _begin_next(ledger: Ledger, turn: Turn) -> None:
@@ -407,14 +418,11 @@ class AbandonTurn:
         turn = ledger.turn(self.turn_id)
         if turn.state.ended:
             raise TurnHasEnded(turn.id)
-        under_way = [call for call in ledger.calls_of(turn.id) if call.open]
-        for call in under_way:
-            ledger.calls.put(call.id, replace(call, unfinished=True))
         records: list[tuple[str, What]] = [(turn.agent, given(turn))] if turn.line == 0 else []
         turn = replace(turn, writer=turn.writer + 1)
         started = WriterStarted(process=self.process, why="stopped")
         turn = ledger.append(turn, [*records, (turn.agent, started)])
-        ended(ledger, turn, TurnEnded(end=TurnEnd.ABANDONED, cause=self.why, by=self.by))
+        under_way = ended(ledger, turn, TurnEnded(end=TurnEnd.ABANDONED, cause=self.why, by=self.by))
         ledger.remember(self.request, turn.id)
         return under_way
 
@@ -432,5 +440,5 @@ class WakeTurns:
     def run(self, ledger: Ledger) -> None:
         for turn_id in self.turn_ids:
             turn = ledger.turns.get(turn_id)
-            if turn is not None and turn.state is TurnState.INTERRUPTED and turn.awaits_tool:
+            if turn is not None and turn.state is TurnState.INTERRUPTED and turn.awaits_tools:
                 settle(ledger, turn, "taken over")

@@ -79,6 +79,7 @@ def upgrade() -> None:
         sa.Column("skill_version", sa.String(), nullable=False),
         sa.Column("block_sha256", sa.String(), nullable=False),
         sa.Column("task_id", sa.String(), nullable=False),
+        sa.Column("step", sa.Integer(), nullable=False),
         sa.Column("to_copy", sa.Boolean(), nullable=False),
         sa.Column("used", sa.Boolean(), nullable=False),
         sa.Column("closed", sa.Boolean(), nullable=False),
@@ -268,7 +269,7 @@ def upgrade() -> None:
         sa.Column("process", sa.String(), nullable=False),
         sa.Column("line", sa.Integer(), nullable=False),
         sa.Column("chain", sa.String(), nullable=False),
-        sa.Column("awaits_tool", sa.String(), nullable=False),
+        sa.Column("awaits_tools", sa.Text(), nullable=False),
         sa.Column("tries", sa.Integer(), nullable=False),
         sa.Column("retry_time", sa.DateTime(timezone=True), nullable=True),
         sa.Column("usage", sa.Text(), nullable=False),
@@ -281,6 +282,7 @@ def upgrade() -> None:
         "ix_turns_tenant_conversation_id_made", "turns", ["tenant", "conversation_id", "made"], unique=False
     )
     op.create_index("ix_turns_tenant_given_by_id_made", "turns", ["tenant", "given_by_id", "made"], unique=False)
+    op.create_index("ix_turns_tenant_made", "turns", ["tenant", "made"], unique=False)
     op.create_index("ix_turns_tenant_state_made", "turns", ["tenant", "state", "made"], unique=False)
     op.create_index("ix_turns_tenant_work_for_id_made", "turns", ["tenant", "work_for_id", "made"], unique=False)
     # What tells this database from any other, and from itself before a restore: cursors are bound to it.
