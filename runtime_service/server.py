@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+import grpc
 import structlog
 from tutelage.runtime.v1 import (
     agents_pb2_grpc,
@@ -30,7 +31,6 @@ from runtime_service.api.approvals import ApprovalService
 from runtime_service.api.conversations import ConversationService
 from runtime_service.api.tool_hosts import ToolHostService
 from runtime_service.api.turns import TurnService
-from runtime_service.domain.problems import NotInThisRelease
 from runtime_service.engine.committer import Committer
 from runtime_service.engine.hosts import Hosts
 from runtime_service.engine.lease import Lease
@@ -43,13 +43,13 @@ from runtime_service.store.leases import Leases
 from runtime_service.store.migrations import migrate
 from runtime_service.store.reading import Reading
 from runtime_service.store.transactions import Transactions
-from runtime_service.teaching_link import NobodyTeaches
+from runtime_service.teaching_link import NobodyTeaches, Teaching, TeachingService, own_token
 from service_kit.admission import AdmissionInterceptor
 from service_kit.data_folder import DataFolder
 from service_kit.database import Database
 from service_kit.errors import ErrorsInterceptor
 from service_kit.feeds import Bell, CursorCodec
-from service_kit.grpc_server import Server, Service, make_server
+from service_kit.grpc_server import CLIENT_OPTIONS, Server, Service, make_server
 from service_kit.identity import IdentityInterceptor
 from service_kit.serving import address_file, address_of, holding, tls_files, token_keys
 from service_kit.streams import Streams
@@ -75,11 +75,10 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
 
     Raises `SetupProblem` where it cannot start.
     """
-    if settings.teaching_address:
-        raise NotInThisRelease("A teaching service")
     async with (
         holding("runtime", settings, migrate) as (folder, database),
-        _parts(settings, folder, database) as (server, lease),
+        _teaching(settings, folder) as teaching,
+        _parts(settings, folder, database, teaching) as (server, lease),
     ):
         address = address_of(settings.listen, server.port)
         async with address_file(settings.data_dir / ADDRESS_FILE, address):
@@ -89,13 +88,25 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
 
 
 @asynccontextmanager
-async def _parts(settings: Settings, folder: DataFolder, database: Database) -> AsyncIterator[tuple[Server, Lease]]:
+async def _teaching(settings: Settings, folder: DataFolder) -> AsyncIterator[Teaching]:
+    """The teaching service, where one is set, for as long as the block lasts."""
+    if not settings.teaching_address:
+        yield NobodyTeaches()
+        return
+    key = await asyncio.to_thread(folder.signing_key)
+    async with grpc.aio.insecure_channel(settings.teaching_address, options=CLIENT_OPTIONS) as channel:
+        yield TeachingService(channel, own_token(key))
+
+
+@asynccontextmanager
+async def _parts(
+    settings: Settings, folder: DataFolder, database: Database, teaching: Teaching
+) -> AsyncIterator[tuple[Server, Lease]]:
     leases, reading, catalogue = Leases(database), Reading(database), Catalogue(database)
     await leases.end_all()
     lease = Lease(leases, seconds=settings.lease_seconds, keep_seconds=settings.lease_keep_seconds)
     await lease.begin()
     bell, streams = Bell(), Streams()
-    teaching = NobodyTeaches()
     models = Models({"scripted": Scripts(settings.scripts_dir)})
     scheduler = Scheduler(
         reading,

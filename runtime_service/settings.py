@@ -44,7 +44,12 @@ class Settings(ServiceSettings):
     )
 
     @model_validator(mode="after")
-    def _kept_in_time(self) -> Self:
+    def _fits_together(self) -> Self:
         if self.lease_keep_seconds * 2 > self.lease_seconds:
             raise ValueError(f"{PREFIX}LEASE_KEEP_SECONDS must be at most half of {PREFIX}LEASE_SECONDS")
+        if self.teaching_address and self.auth_jwks_file:
+            raise ValueError(
+                f"{PREFIX}TEACHING_ADDRESS needs the embedded set-up in this release: the runtime signs in at teaching "
+                "with the data folder's key"
+            )
         return self

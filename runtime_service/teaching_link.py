@@ -7,14 +7,17 @@ where it does not answer, what needs it waits (`runtime.md` R3.6, R6.7).
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import grpc
 import structlog
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tutelage.common.v1 import principal_pb2
 from tutelage.teaching.v1 import tasks_pb2, tasks_pb2_grpc
+from tutelage.token import make_token
 
 from runtime_service.domain.journal import BlockReceipt
 from runtime_service.domain.principals import Principal
@@ -27,6 +30,7 @@ RENDER_VERSION = 1
 # How long an answer is waited for: what it decides waits for it meanwhile.
 ANSWER_SECONDS = 10.0
 MOST_CHECKED_AT_ONCE = 1_000
+OWN_TOKEN_SECONDS = 3_600.0
 TENANT_KEY = "tutelage-tenant"
 
 
@@ -155,3 +159,17 @@ def _block(message: tasks_pb2.InstructionBlock) -> Block:
 def _principal(one: Principal) -> principal_pb2.Principal:
     kind = principal_pb2.PrincipalKind.Value(f"PRINCIPAL_KIND_{one.kind.name}")
     return principal_pb2.Principal(id=one.id, kind=kind, display_name=one.display_name, on_behalf_of=one.on_behalf_of)
+
+
+def own_token(key: Ed25519PrivateKey) -> Callable[[], str]:
+    """Return what gives the runtime's own account its token: a new one, signed with the key, when half of one is over."""
+    made_at, token = 0.0, ""
+
+    def current() -> str:
+        nonlocal made_at, token
+        if not token or time.monotonic() - made_at > OWN_TOKEN_SECONDS / 2:
+            made_at = time.monotonic()
+            token = make_token(key, sub="runtime", kind="service", roles=["runtime"], expires_in=OWN_TOKEN_SECONDS)
+        return token
+
+    return current
