@@ -162,7 +162,7 @@ def _principal(one: Principal) -> principal_pb2.Principal:
 
 
 def own_token(key: Ed25519PrivateKey) -> Callable[[], str]:
-    """Return what gives the runtime's own account its token: a new one, signed with the key, when half of one is over."""
+    """Return what gives the runtime's own account its token: another one when half of its time is over."""
     made_at, token = 0.0, ""
 
     def current() -> str:
