@@ -9,6 +9,7 @@ connected) by the service's own log events.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
@@ -223,14 +224,15 @@ class Service:
         self, turn_id: str, until: Callable[[turns_pb2.TurnEvent], bool], cursor: str = "", by: str = "gus"
     ) -> list[turns_pb2.TurnEvent]:
         """Watch a turn until an event; return all events up to it, but for bookmarks."""
-        seen = []
-        async with asyncio.timeout(DEADLINE_SECONDS), aclosing(self[by].watch_turn(turn_id, cursor)) as events:
-            async for event in events:
-                if not event.HasField("bookmark"):
-                    seen.append(event)
-                    if until(event):
-                        return seen
-        raise AssertionError(f"the turn ended, and what was waited for was not shown: {kinds(seen)}")
+        seen: list[turns_pb2.TurnEvent] = []
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DEADLINE_SECONDS), aclosing(self[by].watch_turn(turn_id, cursor)) as events:
+                async for event in events:
+                    if not event.HasField("bookmark"):
+                        seen.append(event)
+                        if until(event):
+                            return seen
+        raise AssertionError(f"what was waited for was not shown: {kinds(seen)}; {await self.get(turn_id, by)}")
 
     async def questions(self, turn_id: str, count: int = 1, by: str = "gus") -> list[approvals_pb2.Approval]:
         """Wait until a turn asks so many questions that nobody has settled; return them in the order asked."""
@@ -250,12 +252,12 @@ class Service:
         await self.at_rest(turn_id)
         return asked
 
-    async def at_rest(self, turn_id: str) -> turns_pb2.Turn:
+    async def at_rest(self, turn_id: str, by: str = "gus") -> turns_pb2.Turn:
         """Wait until a turn that can do nothing more was let go of."""
         at_rest = (turns_pb2.TURN_STATE_WAITING, turns_pb2.TURN_STATE_INTERRUPTED)
         while True:
             since = len(self.logged.events)
-            turn = await self.get(turn_id)
+            turn = await self.get(turn_id, by)
             if turn.state in at_rest:
                 return turn
             await self.logged.heard("turn.let_go", since, turn=turn_id)
