@@ -28,17 +28,18 @@ class WireHost:
         self.incarnation = incarnation
         self.welcome = pb.HostWelcome()
         self.to_say: asyncio.Queue[pb.ServeRequest] = asyncio.Queue()
+        # What was received and not yet asked for, by its kind.
+        self.unread: defaultdict[str, deque[Any]] = defaultdict(deque)
         self._responses = responses
-        self._unread: defaultdict[str, deque[Any]] = defaultdict(deque)
 
     async def hear(self, kind: str) -> Any:
         """Return the next message of a kind; others are kept for when they are asked for."""
         async with asyncio.timeout(DEADLINE_SECONDS):
-            while not self._unread[kind]:
+            while not self.unread[kind]:
                 response = await anext(self._responses)
                 heard = str(response.WhichOneof("message"))
-                self._unread[heard].append(getattr(response, heard))
-        return self._unread[kind].popleft()
+                self.unread[heard].append(getattr(response, heard))
+        return self.unread[kind].popleft()
 
     async def call(self) -> pb.ToolCall:
         """Return the one call of the next batch."""
