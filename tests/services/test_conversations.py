@@ -1,0 +1,202 @@
+"""Turns of one conversation: what they see of each other, and what happens where one has not ended (A18, R9)."""
+
+from __future__ import annotations
+
+import pytest
+from tutelage.runtime.v1 import conversations_pb2, turns_pb2
+from tutelage.runtime.v1.turns_pb2 import IF_BUSY_BRANCH, IF_BUSY_QUEUE, IF_BUSY_REFUSE, IF_BUSY_UNSPECIFIED
+
+from tests.services.book import Book
+from tests.services.service import CHANGES_ASKED, Service, calls, refusal, whats
+
+WRITE = ("write_note", {"name": "spring", "text": "tulips"})
+# What is said to "Wait." is held until the test lets the tool return.
+SLOW = calls(("slow_write", {"name": "x"}), when='step == 0 && messages[size(messages) - 1].text == "Wait."')
+ANSWER = {"say": "Answered."}
+
+
+async def slow_gardener(service: Service) -> str:
+    """Register an agent that takes its time when asked to, and open a conversation that asks nobody."""
+    await service.restart(approve="nothing")
+    await service.agent("gardener", SLOW, ANSWER, tools=["slow_write"])
+    return await service.conversation("gardener")
+
+
+async def test_a_turn_sees_what_the_earlier_ones_were_asked_and_handed_back(service: Service) -> None:
+    """Input and output of each ancestor, without steps (A18, R9)."""
+    await service.agent("gardener", {"when": "size(messages) == 1", "say": "Hello."}, {"say": "Goodbye."})
+    conversation = await service.conversation("gardener")
+    first = await service.ended((await service.turn(conversation, "Hi.")).id)
+    second = await service.ended((await service.turn(conversation, "Bye.")).id)
+
+    said = [(message["role"], message["text"]) for message in service.paid("gardener")[-1]["messages"]]
+
+    assert said == [("user", "Hi."), ("assistant", "Hello."), ("user", "Bye.")]
+    assert (first.number, second.number) == (1, 2)
+    assert (first.after_turn_id, second.after_turn_id) == ("", first.id)
+
+
+@pytest.mark.parametrize("if_busy", [IF_BUSY_UNSPECIFIED, IF_BUSY_QUEUE])
+async def test_behind_one_that_runs_a_turn_queues_and_then_follows_it(
+    service: Service, book: Book, if_busy: turns_pb2.IfBusy.ValueType
+) -> None:
+    """It begins when that ended, and gets what it follows as it begins (A18, R9)."""
+    conversation = await slow_gardener(service)
+    async with service.host("slow", book.slow_write()):
+        first = await service.turn(conversation, "Wait.")
+        second = await service.turn(conversation, "Next.", if_busy=if_busy)
+        third = await service.turn(conversation, "Last.", if_busy=if_busy)
+        assert (second.state, third.state) == (turns_pb2.TURN_STATE_QUEUED, turns_pb2.TURN_STATE_QUEUED)
+        await book.slow_began.wait()
+        assert (await service.get(second.id)).state == turns_pb2.TURN_STATE_QUEUED
+        book.slow_may_end.set()
+        second, third = await service.ended(second.id), await service.ended(third.id)
+
+    assert (second.after_turn_id, third.after_turn_id) == (first.id, second.id)
+    texts = [message["text"] for message in service.paid("gardener")[-1]["messages"]]
+    assert texts == ["Wait.", "Answered.", "Next.", "Answered.", "Last."]
+    assert (await service.record(third.id, "turn_given")).after_turn_id == second.id
+
+
+async def test_behind_one_that_was_abandoned_the_queued_turn_follows_what_that_followed(service: Service) -> None:
+    """A turn follows one that is DONE (R9)."""
+    await service.agent("gardener", {"when": 'messages[size(messages) - 1].text == "Wait."', **_never()}, ANSWER)
+    conversation = await service.conversation("gardener")
+    done = await service.ended((await service.turn(conversation, "Hi.")).id)
+    running = await service.turn(conversation, "Wait.")
+    queued = await service.turn(conversation, "Next.")
+
+    await service["gus"].turns.AbandonTurn(turns_pb2.AbandonTurnRequest(turn_id=running.id))
+    turn = await service.ended(queued.id)
+
+    assert turn.after_turn_id == done.id
+    assert [message["text"] for message in service.paid("gardener")[-1]["messages"]] == ["Hi.", "Answered.", "Next."]
+
+
+def _never() -> dict[str, object]:
+    return {"say": "Too late.", "delay_ms": 60_000}
+
+
+async def test_refused_where_it_says_so(service: Service) -> None:
+    """CONVERSATION_BUSY (A18, R9)."""
+    await service.agent("gardener", _never())
+    conversation = await service.conversation("gardener")
+    await service.turn(conversation)
+
+    error = await refusal(service.turn(conversation, if_busy=IF_BUSY_REFUSE))
+
+    assert (error.reason, error.code.name) == ("CONVERSATION_BUSY", "FAILED_PRECONDITION")
+
+
+@pytest.mark.usefixtures("host")
+async def test_behind_one_that_waits_a_send_is_refused_unless_it_queues(service: Service) -> None:
+    """The pending call never poisons the history (A18, R9, scenario 23)."""
+    asks = calls(WRITE, when='step == 0 && messages[size(messages) - 1].text == "Write."')
+    await service.agent("gardener", asks, ANSWER, tools=["write_note"])
+    conversation = await service.conversation("gardener", CHANGES_ASKED)
+    waiting = await service.turn(conversation, "Write.")
+    asked = await service.question(waiting.id)
+
+    refused = await refusal(service.turn(conversation, "Next."))
+    queued = await service.turn(conversation, "Next.", if_busy=IF_BUSY_QUEUE)
+    assert queued.state == turns_pb2.TURN_STATE_QUEUED
+    beside = await service.ended((await service.turn(conversation, "Beside.", if_busy=IF_BUSY_BRANCH)).id)
+    assert (await service.get(queued.id)).state == turns_pb2.TURN_STATE_QUEUED
+    await service.yes(asked)
+    turn = await service.ended(queued.id)
+
+    assert refused.reason == "CONVERSATION_BUSY"
+    assert beside.after_turn_id == ""
+    assert turn.after_turn_id == waiting.id
+    said = [message["text"] for message in service.paid("gardener")[-1]["messages"]]
+    assert said == ["Write.", "Answered.", "Next."]
+
+
+async def test_a_branch_begins_at_a_turn_that_is_done(service: Service, book: Book) -> None:
+    """`after_turn_id` names it; one that is not done, or of another conversation, is refused (A18, R9)."""
+    await service.agent("gardener", ANSWER)
+    conversation = await service.conversation("gardener")
+    first = await service.ended((await service.turn(conversation, "One.")).id)
+    await service.ended((await service.turn(conversation, "Two.")).id)
+    elsewhere = await service.ended((await service.turn(await service.conversation("gardener"), "Else.")).id)
+
+    branch = await service.ended((await service.turn(conversation, "Three.", after_turn_id=first.id)).id)
+    other = await refusal(service.turn(conversation, "Four.", after_turn_id=elsewhere.id))
+
+    assert [message["text"] for message in service.paid("gardener")[-1]["messages"]] == ["One.", "Answered.", "Three."]
+    assert (branch.after_turn_id, branch.number) == (first.id, 3)
+    assert other.reason == "NO_SUCH_THING"
+
+
+async def test_opening_a_conversation_again_returns_it_as_it_is(service: Service) -> None:
+    """Of that id: the one there is. Of another agent, or one that the caller may not see: refused (settled 16)."""
+    await service.agent("gardener", ANSWER)
+    await service.agent("cook", ANSWER)
+    opened = conversations_pb2.OpenConversationRequest(
+        agent="gardener", conversation_id="garden:1", approve=CHANGES_ASKED
+    )
+
+    first = await service["gus"].conversations.OpenConversation(opened)
+    again = await service["gus"].conversations.OpenConversation(
+        conversations_pb2.OpenConversationRequest(agent="gardener", conversation_id="garden:1")
+    )
+    other_agent = await refusal(service.conversation("cook", conversation_id="garden:1"))
+    other_person = await refusal(service.conversation("gardener", conversation_id="garden:1", by="stranger"))
+
+    assert again == first
+    assert first.conversation.opened_by.id == "gus"
+    assert first.conversation.approve.rule.HasField("changes")
+    assert {other_agent.reason, other_person.reason} == {"REQUEST_ID_REUSED"}
+
+
+async def test_a_failed_turn_is_resumed_only_while_nothing_began_after_it(service: Service) -> None:
+    """CONVERSATION_BUSY once another did; else what was done stays done (R9)."""
+    await service.agent("gardener", {"when": "size(messages) == 1", "fail": {"status": 400}}, ANSWER)
+    conversation = await service.conversation("gardener")
+    failed = await service.ended((await service.turn(conversation, "One.")).id)
+    assert failed.state == turns_pb2.TURN_STATE_FAILED
+    assert failed.cause
+    service.script("gardener", ANSWER)
+
+    await service["gus"].turns.ResumeTurn(turns_pb2.ResumeTurnRequest(turn_id=failed.id))
+    events = await service.events(failed.id, lambda event: event.ended.state == turns_pb2.TURN_STATE_DONE)
+
+    assert events[-1].ended.output == "Answered."
+    assert whats(await service.records(failed.id)).count("turn_ended") == 2
+
+
+async def test_a_failed_turn_stays_failed_once_another_followed_in_its_place(service: Service) -> None:
+    """R9."""
+    await service.agent("gardener", {"when": 'messages[0].text == "One."', "fail": {"status": 400}}, ANSWER)
+    conversation = await service.conversation("gardener")
+    failed = await service.ended((await service.turn(conversation, "One.")).id)
+    await service.ended((await service.turn(conversation, "Two.")).id)
+
+    error = await refusal(service["gus"].turns.ResumeTurn(turns_pb2.ResumeTurnRequest(turn_id=failed.id)))
+
+    assert error.reason == "CONVERSATION_BUSY"
+
+
+async def test_lists_page_without_a_gap_newest_first(service: Service) -> None:
+    """Every row once; a token of another request is refused (settled 17, scenario 37)."""
+    await service.agent("gardener", ANSWER)
+    conversation = await service.conversation("gardener")
+    made = [(await service.turn(conversation, if_busy=IF_BUSY_QUEUE)).id for _ in range(7)]
+    turns = service["gus"].turns
+
+    listed: list[str] = []
+    token = ""
+    while True:
+        request = turns_pb2.ListTurnsRequest(conversation_id=conversation, page_size=3, page_token=token)
+        page = await turns.ListTurns(request)
+        listed += [turn.id for turn in page.turns]
+        token = page.next_page_token or ""
+        if not token:
+            break
+        last_token = token
+    others = await refusal(turns.ListTurns(turns_pb2.ListTurnsRequest(page_size=3, page_token=last_token)))
+    negative = await refusal(turns.ListTurns(turns_pb2.ListTurnsRequest(page_size=-1)))
+
+    assert listed == made[::-1]
+    assert [path for path, _ in others.fields] == ["page_token"]
+    assert [path for path, _ in negative.fields] == ["page_size"]
