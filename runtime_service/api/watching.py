@@ -82,8 +82,9 @@ class TurnWatch:
 
     async def _recall(self) -> None:
         """Find again what stands at the line where the stream begins, and what was asked together with it."""
-        for record in await self._lookups.records(self._turn_id, self._line - MOST_RECORDS, MOST_RECORDS):
-            if record.line <= self._line:
+        place = self._line
+        for record in await self._lookups.records(self._turn_id, place - MOST_RECORDS, MOST_RECORDS):
+            if record.line <= place:
                 self._take(record)
 
     def _take(self, record: Record) -> None:
