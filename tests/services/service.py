@@ -99,6 +99,8 @@ class Service:
         self.logged = logged
         self.settings: dict[str, Any] = {"scripts_dir": self.scripts, "reconnect_seconds": 2.0}
         self.address = "127.0.0.1:0"
+        # Whose everybody is who signs in.
+        self.tenant = "default"
         self._cleanup = cleanup
         self._clients: dict[str, Tutelage] = {}
         self._stop = asyncio.Event()
@@ -142,7 +144,7 @@ class Service:
     def token(self, who: str, **changes: Any) -> str:
         """Sign somebody's token; `changes` are those of `make_token`."""
         kind, roles = ACCOUNTS[who]
-        made: dict[str, Any] = {"sub": who, "kind": kind, "roles": roles} | changes
+        made: dict[str, Any] = {"sub": who, "kind": kind, "roles": roles, "tenant": self.tenant} | changes
         return make_token(signing_key(self.folder), **made)
 
     def client(self, token: str) -> Tutelage:
