@@ -27,7 +27,8 @@ def nothing_blocks() -> Iterator[None]:
 def _allow(blockbuster: BlockBuster) -> None:
     """Allow what holds up nobody.
 
-    The data folder and the database are opened before anything is served; migrations have a thread and a loop of their own.
+    The data folder and the database are opened before anything is served; migrations have a thread and a loop of
+    their own.
     """
     for function in blockbuster.functions.values():
         function.can_block_in("service_kit/migrations.py", {"_migrate", "_upgrade"})

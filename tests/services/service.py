@@ -80,9 +80,7 @@ class Logged:
     def kept(self) -> Iterator[None]:
         """Keep this process's log events here for as long as the block lasts."""
         before = structlog.get_config()
-        structlog.configure(
-            processors=[structlog.contextvars.merge_contextvars, self], cache_logger_on_first_use=False
-        )
+        structlog.configure(processors=[structlog.contextvars.merge_contextvars, self], cache_logger_on_first_use=False)
         try:
             yield
         finally:
@@ -114,10 +112,7 @@ class Service:
         up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._stop = asyncio.Event()
         self._serving = asyncio.create_task(self._serve(up, self._stop))
-        done, _ = await asyncio.wait({up, self._serving}, return_when=asyncio.FIRST_COMPLETED)
-        if up not in done:
-            await self._serving
-        self.address = up.result()
+        self.address = await up
         for client in self._clients.values():
             async with asyncio.timeout(DEADLINE_SECONDS):
                 await client.ready()
@@ -135,9 +130,14 @@ class Service:
 
     async def _serve(self, up: asyncio.Future[str], stop: asyncio.Event) -> None:
         settings = Settings(listen=self.address, data_dir=self.folder, **self.settings)
-        async with running(settings) as serving:
-            up.set_result(serving.address)
-            await stop.wait()
+        try:
+            async with running(settings) as serving:
+                up.set_result(serving.address)
+                await stop.wait()
+        except Exception as problem:
+            if up.done():
+                raise
+            up.set_exception(problem)
 
     # Who calls
 
@@ -206,9 +206,7 @@ class Service:
         )
         return (await self[by].conversations.OpenConversation(request)).conversation.id
 
-    async def turn(
-        self, conversation_id: str, text: str = "Go on.", by: str = "gus", **request: Any
-    ) -> turns_pb2.Turn:
+    async def turn(self, conversation_id: str, text: str = "Go on.", by: str = "gus", **request: Any) -> turns_pb2.Turn:
         """Start a turn."""
         work = turns_pb2.Work(input=text)
         asked = turns_pb2.StartTurnRequest(conversation_id=conversation_id, work=work, **request)
@@ -333,7 +331,7 @@ def calls(*asked: tuple[str, Mapping[str, Any]], when: str = "step == 0", say: s
     rule: dict[str, Any] = {"when": when}
     if say:
         rule["say"] = say
-    return rule | {"calls": [{"tool": tool, "input": dict(input)} for tool, input in asked]}
+    return rule | {"calls": [{"tool": tool, "input": dict(given)} for tool, given in asked]}
 
 
 def kinds(events: Sequence[turns_pb2.TurnEvent]) -> list[str]:

@@ -107,9 +107,7 @@ async def test_only_a_person_may_answer(service: Service) -> None:
 
     for caller in callers:
         for decision in (pb.DECISION_APPROVE, pb.DECISION_DENY):
-            request = pb.DecideApprovalRequest(
-                approval_id=asked.id, decision=decision, fingerprint=asked.fingerprint
-            )
+            request = pb.DecideApprovalRequest(approval_id=asked.id, decision=decision, fingerprint=asked.fingerprint)
             error = await refusal(caller.approvals.DecideApproval(request))
             assert (error.reason, error.code.name) == ("PERSON_REQUIRED", "PERMISSION_DENIED")
 

@@ -50,7 +50,7 @@ async def test_where_nothing_is_set_what_changes_things_is_asked(service: Servic
     assert asked.asked_by_rule == "changes (service)"
 
 
-REASON = "Not \"now\".\nAsk ‘Øyvind’ at 8 🌷\u200d — \\n is not a line feed.\t"
+REASON = 'Not "now".\nAsk ‘Øyvind’ at 8 🌷\u200d — \\n is not a line feed.\t'
 
 
 async def test_a_refusal_is_told_to_the_model_to_the_letter_and_the_model_goes_on(service: Service, book: Book) -> None:

@@ -1,4 +1,4 @@
-"""What callers are told when something is wrong: every RPC, by its reason and with every wrong field (points 1, 8, 9)."""
+"""What callers are told when something is wrong: by its reason, with every wrong field (points 1, 8, 9)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tutelage.errors import STATUS_DETAILS, TutelageError, error_of
 from tutelage.runtime.v1 import (
     agents_pb2,
-    approval_setting_pb2,
     approvals_pb2,
     conversations_pb2,
     programs_pb2,
@@ -50,9 +49,7 @@ async def told(address: str, method: Any, *metadata: tuple[str, str]) -> tuple[T
         yield b""
 
     path = f"/{method.containing_service.full_name}/{method.name}"
-    shape = ("stream" if method.client_streaming else "unary") + (
-        "_stream" if method.server_streaming else "_unary"
-    )
+    shape = ("stream" if method.client_streaming else "unary") + ("_stream" if method.server_streaming else "_unary")
     async with grpc.aio.insecure_channel(address) as channel:
         request = requests() if method.client_streaming else b""
         call = getattr(channel, shape)(path)(request, metadata=metadata, timeout=DEADLINE_SECONDS)
@@ -273,14 +270,12 @@ async def test_a_message_past_its_limit_is_refused_by_reason(service: Service) -
     assert (error.reason, error.code) == ("INVALID_FIELD", grpc.StatusCode.INVALID_ARGUMENT)
 
 
-@pytest.mark.parametrize("setting", [{"expression": "true"}, {"decider": "cautious"}])
+@pytest.mark.parametrize("approve", [ApprovalSetting(expression="true"), ApprovalSetting(decider="cautious")])
 async def test_a_setting_that_is_not_in_this_release_is_never_half_taken(
-    service: Service, setting: dict[str, str]
+    service: Service, approve: ApprovalSetting
 ) -> None:
     """Nothing pretends (point 1)."""
     await service.agent("gardener", {"say": "Done."})
-    approve = approval_setting_pb2.ApprovalSetting(**setting)
-
     error = await refusal(service.conversation("gardener", approve))
 
     assert error.reason == "NOT_IN_THIS_RELEASE"
@@ -378,9 +373,7 @@ async def test_work_for_somebody_else_needs_who_supervises(service: Service) -> 
     """R10: `uses` gives work for themselves alone."""
     await service.agent("gardener", {"say": "Done."})
     conversation = await service.conversation("gardener", by="hale")
-    for_gus = turns_pb2.StartTurnRequest(
-        conversation_id=conversation, work=turns_pb2.Work(input="Hi.", work_for="gus")
-    )
+    for_gus = turns_pb2.StartTurnRequest(conversation_id=conversation, work=turns_pb2.Work(input="Hi.", work_for="gus"))
     own = await service.conversation("gardener", by="stranger")
     by_stranger = turns_pb2.StartTurnRequest(conversation_id=own, work=turns_pb2.Work(input="Hi.", work_for="gus"))
 

@@ -11,7 +11,7 @@ from tutelage.runtime.v1 import tools_pb2
 from tutelage.runtime.v1.effects_pb2 import EFFECTS_CHANGES, EFFECTS_READS
 from tutelage.tools import CHANGES
 
-from tests.services.service import CHANGES_ASKED, Service, calls, whats
+from tests.services.service import CHANGES_ASKED, Service, whats
 from tests.services.wire_host import wire_host
 
 INPUT = '{ "b": 1.0, "a": "é\\u0301 🌷", "a2": 9007199254740993 }'

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
-from tutelage.runtime.v1 import approvals_pb2, conversations_pb2, turns_pb2
+from tutelage.runtime.v1 import agents_pb2, approvals_pb2, conversations_pb2, turns_pb2
 from tutelage.runtime.v1.approval_setting_pb2 import AllRule, ApprovalRule, ApprovalSetting, ChangesRule, NamesRule
 
 from tests.services.book import Book
-from tests.services.service import CHANGES_ASKED, Service, calls, whats
+from tests.services.service import CHANGES_ASKED, NOTHING_ASKED, Service, calls, refusal, whats
 
 pytestmark = pytest.mark.usefixtures("host")
 
@@ -25,7 +27,7 @@ async def chain(service: Service, depth: int, *innermost: dict[str, Any]) -> lis
     """
     names = [f"agent{level}" for level in range(depth + 1)]
     await service.agent(names[-1], *innermost, tools=["read_note", "write_note"])
-    for name, below in reversed(list(zip(names, names[1:], strict=False))):
+    for name, below in reversed(list(pairwise(names))):
         down = calls((below, {"input": "Your turn."}))
         setting = TOOLS_ALONE if name == names[0] else None
         done = {"when": "step == 1", "say": f"{name} is done."}
@@ -304,9 +306,7 @@ async def test_the_rule_of_a_waiting_question_is_not_loosened_after_it(service: 
     asked = await service.question(turn_id)
 
     await service["hale"].conversations.SetConversationApproval(
-        conversations_pb2.SetConversationApprovalRequest(
-            conversation_id=conversation, approve=ApprovalSetting(nothing={})
-        )
+        conversations_pb2.SetConversationApprovalRequest(conversation_id=conversation, approve=NOTHING_ASKED)
     )
 
     assert (await service.approval(asked.id)).state == approvals_pb2.APPROVAL_STATE_PENDING
@@ -314,3 +314,99 @@ async def test_the_rule_of_a_waiting_question_is_not_loosened_after_it(service: 
     await service.ended(turn_id)
     unasked = await service.ended((await service.turn(conversation)).id)
     assert "approval_asked" not in whats(await service.records(unasked.id))
+
+
+async def test_nobody_loosens_what_others_set(service: Service) -> None:
+    """A setting by somebody who does not supervise only adds; a supervisor's holds as the most specific (A4, R2.2)."""
+    await service.agent("gardener", calls(WRITE), {"say": "Done."}, tools=["write_note"])
+
+    asked = await service.question(await service.asked_of("gardener", approve=NOTHING_ASKED))
+    unasked = await service.ended(await service.asked_of("gardener", approve=NOTHING_ASKED, by="hale"), by="hale")
+
+    assert asked.asked_by_rule == "changes (service)"
+    assert "approval_asked" not in whats(await service.records(unasked.id, by="hale"))
+
+
+async def test_an_answer_at_any_moment_lets_its_turn_go_on(service: Service, book: Book) -> None:
+    """While another call of the reply still runs, or as the turn is about to wait: nothing waits for ever (24d)."""
+    await service.agent("gardener", calls(READ, WRITE), {"say": "Done."}, tools=["read_note", "write_note"])
+
+    async def answered_at_once() -> turns_pb2.Turn:
+        turn_id = await service.asked_of("gardener", approve=CHANGES_ASKED)
+        [asked] = await service.questions(turn_id)
+        await service.yes(asked)
+        return await service.ended(turn_id)
+
+    turns = await asyncio.gather(*(answered_at_once() for _ in range(20)))
+
+    assert {turn.state for turn in turns} == {turns_pb2.TURN_STATE_DONE}
+    assert len(book.runs("write_note")) == len(book.runs("read_note")) == 20
+    assert len(service.paid("gardener")) == 40
+
+
+async def test_a_turn_that_waits_for_a_person_is_not_resumed(service: Service) -> None:
+    """TURN_WAITING: it is answered, not resumed (R9)."""
+    await service.agent("gardener", calls(WRITE), {"say": "Done."}, tools=["write_note"])
+    turn_id = await service.asked_of("gardener", approve=CHANGES_ASKED)
+    await service.question(turn_id)
+
+    error = await refusal(service["gus"].turns.ResumeTurn(turns_pb2.ResumeTurnRequest(turn_id=turn_id)))
+
+    assert (error.reason, error.code.name) == ("TURN_WAITING", "FAILED_PRECONDITION")
+
+
+async def test_approvals_are_listed_oldest_first_by_state(service: Service) -> None:
+    """What waits where no state is named; every row once over pages (settled 17)."""
+    asks = [("write_note", {"name": f"n{n}", "text": "x"}) for n in range(5)]
+    await service.agent("gardener", calls(*asks), {"say": "Done."}, tools=["write_note"])
+    turn_id = await service.asked_of("gardener", approve=CHANGES_ASKED)
+    questions = await service.questions(turn_id, 5)
+    await service.no(questions[1])
+
+    async def listed(*states: approvals_pb2.ApprovalState.ValueType) -> list[str]:
+        found: list[str] = []
+        token = ""
+        while True:
+            page = await service["gus"].approvals.ListApprovals(
+                approvals_pb2.ListApprovalsRequest(
+                    filter=approvals_pb2.ApprovalFilter(states=states), page_size=2, page_token=token
+                )
+            )
+            found += [one.id for one in page.approvals]
+            token = page.next_page_token
+            if not token:
+                return found
+
+    waits = [one.id for one in questions if one.id != questions[1].id]
+    assert await listed() == waits
+    assert await listed(approvals_pb2.APPROVAL_STATE_DENIED) == [questions[1].id]
+    assert await listed(*approvals_pb2.ApprovalState.values()[1:]) == [one.id for one in questions]
+    assert (await refusal(listed(approvals_pb2.APPROVAL_STATE_UNSPECIFIED))).reason == "INVALID_FIELD"
+
+
+async def test_a_skills_input_must_fit_its_schema(service: Service) -> None:
+    """INPUT_DOES_NOT_FIT, every place named; an unknown skill is a wrong field (R12)."""
+    schema = '{"type":"object","properties":{"bed":{"type":"integer"}},"required":["bed"]}'
+    skills = [
+        agents_pb2.Skill(name="plant", description="Plant.", version="2", input_schema_json=schema),
+        agents_pb2.Skill(name="chat"),
+    ]
+    await service.agent("gardener", {"say": "Done."}, skills=skills, purpose="You garden.")
+    conversation = await service.conversation("gardener")
+
+    async def start(skill: str, text: str) -> turns_pb2.Turn:
+        work = turns_pb2.Work(skill=skill, input=text)
+        request = turns_pb2.StartTurnRequest(conversation_id=conversation, work=work)
+        return (await service["gus"].turns.StartTurn(request)).turn
+
+    unfit = await refusal(start("plant", '{"bed": "three"}'))
+    no_json = await refusal(start("plant", "bed three"))
+    unknown = await refusal(start("weed", "x"))
+    turn = await service.ended((await start("plant", '{"bed": 3}')).id)
+
+    assert (unfit.reason, unfit.code.name) == ("INPUT_DOES_NOT_FIT", "INVALID_ARGUMENT")
+    assert [path for path, _ in unfit.fields] == ["bed"]
+    assert [path for path, _ in no_json.fields] == ["work.input"]
+    assert [path for path, _ in unknown.fields] == ["work.skill"]
+    assert [(receipt.skill, receipt.skill_version) for receipt in turn.receipts] == [("plant", "2")]
+    assert service.paid("gardener")[0]["system"] == "You garden.\n\nPlant."

@@ -58,7 +58,9 @@ async def test_the_same_answer_to_a_whole_turn_is_taken_once(service: Service, b
     await service.agent("gardener", calls(WRITE, WRITE), {"say": "Done."}, tools=["write_note"])
     turn_id = await service.asked_of("gardener", approve=CHANGES_ASKED)
     seen = [asked.fingerprint for asked in await service.questions(turn_id, 2)]
-    request = approvals_pb2.DecideTurnRequest(turn_id=turn_id, decision=1, fingerprints=seen, request_id="t1")
+    request = approvals_pb2.DecideTurnRequest(
+        turn_id=turn_id, decision=approvals_pb2.DECISION_APPROVE, fingerprints=seen, request_id="t1"
+    )
 
     first = await service["gus"].approvals.DecideTurn(request)
     await service.ended(turn_id)

@@ -407,6 +407,27 @@ async def test_an_approved_call_without_a_host_waits_for_one_and_keeps_its_yes(b
     assert whats(await brisk.records(turn_id)).count("approval_asked") == 1
 
 
+async def test_an_approved_call_without_its_host_rests_while_another_is_still_asked(brisk: Service) -> None:
+    """The turn rests and burns nothing; each goes on by its own word (R3.1, R6.7, scenario 24g)."""
+    await brisk.restart(approve="changes")
+    async with wire_host(brisk):
+        turn_id = await begins(brisk, "1", "2")
+        one, two = await brisk.questions(turn_id, 2)
+        await brisk.at_rest(turn_id)
+    await brisk.yes(one)
+    stopped = await brisk.events(turn_id, lambda event: event.HasField("interrupted"))
+    at_rest = stopped[-1].interrupted
+    assert (at_rest.state, at_rest.waiting_count) == (turns_pb2.TURN_STATE_INTERRUPTED, 1)
+
+    await brisk.no(two)
+    async with wire_host(brisk) as host:
+        host.say(await host.call(), output_json="1")
+        turn = await brisk.ended(turn_id)
+
+    assert brisk.paid("gardener")[-1]["results"] == ["1", "The person did not allow this call."]
+    assert turn.writer <= 5
+
+
 async def test_begin_by_is_at_most_half_of_reconnect_within_from_the_send(brisk: Service) -> None:
     """R6.6: counted from the hello of this session."""
     before = time.monotonic()

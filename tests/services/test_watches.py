@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 
 import pytest
+from tutelage.errors import TutelageError
 from tutelage.runtime.v1 import approvals_pb2 as pb
-from tutelage.runtime.v1 import turns_pb2
+from tutelage.runtime.v1 import tools_pb2, turns_pb2
 
 from tests.services.book import Book
 from tests.services.service import (
@@ -257,13 +258,23 @@ async def test_a_filter_shows_what_it_names_alone(service: Service, book: Book) 
     """Agent, conversation, turn, tool; a cursor holds for its filter alone (R11, settled 18)."""
     turn_id, [asked] = await asks(service)
     conversation_id = (await service.get(turn_id)).conversation_id
-    fitting = {"agent": "gardener", "conversation_id": conversation_id, "turn_id": turn_id, "tool": "write_note"}
+    fitting: dict[str, str] = {
+        "agent": "gardener",
+        "conversation_id": conversation_id,
+        "turn_id": turn_id,
+        "tool": "write_note",
+    }
+
+    def wants(name: str, value: str) -> pb.ApprovalFilter:
+        wanted = pb.ApprovalFilter()
+        setattr(wanted, name, value)
+        return wanted
 
     for name, value in fitting.items():
-        async with watching(service, filter=pb.ApprovalFilter(**{name: value})) as seen:
+        async with watching(service, filter=wants(name, value)) as seen:
             await seen.until(caught_up)
             assert seen.told() == [("waiting", asked.id)]
-        async with watching(service, filter=pb.ApprovalFilter(**{name: "another"})) as other:
+        async with watching(service, filter=wants(name, "another")) as other:
             await other.until(caught_up)
             assert other.told() == []
     bookmark = seen.events[-1].cursor
@@ -282,14 +293,14 @@ async def test_put_to_me_shows_what_i_may_answer(service: Service) -> None:
     _, [asked] = await asks(service)
     mine = pb.ApprovalFilter(put_to_me=True)
 
-    for who, filter, shown in (
+    for who, wanted, shown in (
         ("gus", mine, True),
         ("hale", mine, True),
         ("audra", mine, False),
         ("audra", None, True),
         ("stranger", None, False),
     ):
-        async with watching(service, who, filter) as seen:
+        async with watching(service, who, wanted) as seen:
             await seen.until(caught_up)
         assert seen.told() == ([("waiting", asked.id)] if shown else []), who
 
@@ -316,6 +327,17 @@ async def test_streams_end_with_their_callers_token(service: Service) -> None:
 
     assert {of_turn.reason, of_all.reason} == {"NOT_SIGNED_IN"}
     assert of_turn.code.name == "UNAUTHENTICATED"
+
+
+async def test_a_hosts_stream_ends_with_its_token(service: Service) -> None:
+    """R10: from then on it is sent nothing; its session is over."""
+    async with wire_host(service, token=service.token("worker", expires_in=1)) as host:
+        with pytest.raises((StopAsyncIteration, TutelageError)):
+            await host.hear("calls")
+
+        listed = await service["gus"].tools.ListTools(tools_pb2.ListToolsRequest())
+
+    assert not listed.tools
 
 
 async def test_the_service_stops_in_time_with_every_kind_of_stream_open(service: Service) -> None:

@@ -43,7 +43,8 @@ class WireHost:
 
     async def call(self) -> pb.ToolCall:
         """Return the one call of the next batch."""
-        [call] = (await self.hear("calls")).calls
+        calls: pb.ToolCalls = await self.hear("calls")
+        [call] = calls.calls
         return call
 
     def say(self, call: pb.ToolCall, **outcome: Any) -> None:
@@ -61,6 +62,7 @@ async def wire_host(
     holding: Iterable[str] = (),
     who: str = "worker",
     name: str = "wire",
+    token: str = "",
     **hello: Any,
 ) -> AsyncIterator[WireHost]:
     """Connect such a host; at the end of the block its stream breaks."""
@@ -72,7 +74,7 @@ async def wire_host(
         while True:
             yield await host.to_say.get()
 
-    client = service.client(service.token(who))
+    client = service.client(token or service.token(who))
     stream = client.tools.Serve(said())
     host = WireHost(incarnation, aiter(stream))
     try:
