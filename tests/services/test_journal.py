@@ -154,7 +154,7 @@ async def test_a_tasks_record_is_whole(service: Service) -> None:
     declared = b""
     for name, effects in (("wire_write", "CHANGES"), ("wire_read", "READS")):
         one = sha256(b"tutelage.declaration.v1\0" + lp(name, shown[name].input_schema_json, effects)).hexdigest()
-        declared += lp(one, shown[name].description)
+        declared += lp(one, shown[name].description, "", "", "")
     assert started.task_id == f"{turn.id}/gardener"
     assert (started.agent, started.agent_version) == ("gardener", agent.version)
     assert started.tools_hash == sha256(b"tutelage.tools.v1\0" + declared).hexdigest()

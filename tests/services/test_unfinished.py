@@ -14,7 +14,7 @@ from tutelage.tools import CHANGES
 
 from tests.services.book import Book
 from tests.services.service import NOTHING_ASKED, Service, calls, refusal, whats
-from tests.services.wire_host import ANY_INPUT, wire_host
+from tests.services.wire_host import ANY_INPUT, WIRE_TOOLS, wire_host
 
 # How long a host that went is waited for here.
 RECONNECT = 0.6
@@ -405,6 +405,23 @@ async def test_an_approved_call_without_a_host_waits_for_one_and_keeps_its_yes(b
 
     assert turn.output == "Done."
     assert whats(await brisk.records(turn_id)).count("approval_asked") == 1
+
+
+async def test_a_host_of_as_many_tools_as_there_may_be_wakes_what_waits_for_one(brisk: Service) -> None:
+    """A hello has 1,000 tools at most; whichever a turn waits for, it goes on (R6.7)."""
+    await brisk.restart(approve="changes")
+    async with wire_host(brisk):
+        turn_id = await begins(brisk)
+        asked = await brisk.question(turn_id)
+    await brisk.yes(asked)
+    await brisk.events(turn_id, lambda event: event.HasField("interrupted"))
+
+    others = [tools_pb2.Tool(name=f"tool-{n}", input_schema_json=ANY_INPUT) for n in range(998)]
+    async with wire_host(brisk, [*others, *WIRE_TOOLS]) as host:
+        host.say(await host.call(), output_json="1")
+        turn = await brisk.ended(turn_id)
+
+    assert turn.output == "Done."
 
 
 async def test_an_approved_call_without_its_host_rests_while_another_is_still_asked(brisk: Service) -> None:
