@@ -13,7 +13,9 @@ from runtime_service.api.checks import MOST_INPUT_BYTES, MOST_REASON_BYTES, MOST
 from runtime_service.api.lookups import Lookups
 from runtime_service.api.requests import repeatable
 from runtime_service.api.watching import ApprovalWatch
+from runtime_service.domain import canonical_json
 from runtime_service.domain.approvals import Answer, Approval, ApprovalState, Decision
+from runtime_service.domain.canonical_json import JsonProblem
 from runtime_service.domain.lookups import ApprovalsWanted
 from runtime_service.domain.problems import InstructionsChanged, InvalidFields, NoSuchThing
 from runtime_service.domain.turns import TurnId
@@ -79,14 +81,16 @@ class ApprovalService(approvals_pb2_grpc.ApprovalServiceServicer):
         caller = current_caller()
         fields = Fields()
         fields.request_id(request.request_id)
-        fields.needed("approval_id", request.approval_id)
         fields.text("reason", request.reason, MOST_REASON_BYTES)
-        fields.text("edited_input_json", request.edited_input_json, MOST_INPUT_BYTES)
         fields.text("answer_json", request.answer_json, MOST_TEXT_BYTES)
-        fields.done()
-        approval = await self._seen(request.approval_id)
-        _check_edit(approval, request.edited_input_json)
         decision = by_name(Decision, pb.Decision, request.decision)
+        if decision is Decision.UNSPECIFIED:
+            fields.refuse("decision", "Say yes, no, or give an answer in its stead.")
+        if decision in (Decision.APPROVE, Decision.ANSWER):
+            fields.needed("fingerprint", request.fingerprint)
+        approval = await self._seen(request.approval_id)
+        _check_edit(approval, request.edited_input_json, fields)
+        fields.done()
         await self._check_sets([approval], decision)
         answer = Answer(
             decision=decision,
@@ -178,14 +182,14 @@ def _wanted(message: pb.ApprovalFilter) -> ApprovalsWanted:
     )
 
 
-def _check_edit(approval: Approval, edited_input_json: str) -> None:
+def _check_edit(approval: Approval, edited_input_json: str, fields: Fields) -> None:
     """Refuse an edited input that does not fit the tool's schema: it would never have been asked about (R3.7)."""
     if not edited_input_json:
         return
-    fields = Fields()
-    value = fields.json("edited_input_json", edited_input_json)
-    if not fields.wrong:
-        for path, sentence in schemas.problems(approval.schema_json, value):
-            where = f"edited_input_json.{path}" if path else "edited_input_json"
-            fields.refuse(where, sentence)
-    fields.done()
+    try:
+        value = canonical_json.parse(edited_input_json, limit_bytes=MOST_INPUT_BYTES)
+    except JsonProblem as problem:
+        fields.refuse("edited_input_json", str(problem))
+        return
+    for path, sentence in schemas.problems(approval.schema_json, value):
+        fields.refuse(f"edited_input_json.{path}" if path else "edited_input_json", sentence)
