@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service_kit.database import UtcDateTime
 from service_kit.errors import InvalidField, RequestIdReused
+from service_kit.identity import Caller
 
 MOST_ID_BYTES = 256
 
@@ -29,6 +30,22 @@ class RequestKey:
     account: str
     rpc: str
     request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repeatable:
+    """A request that may come again: its key, and the digest of what it asked."""
+
+    key: RequestKey
+    digest: str
+
+
+def repeatable(caller: Caller, tenant: str, rpc: str, request: Message) -> Repeatable | None:
+    """Return what makes a request the same again; None where it has no `request_id`."""
+    request_id: str = request.request_id  # type: ignore[attr-defined]
+    if not request_id:
+        return None
+    return Repeatable(RequestKey(tenant, caller.id, rpc, request_id), request_digest(request))
 
 
 def requests_table(metadata: MetaData) -> Table:

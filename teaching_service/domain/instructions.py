@@ -145,6 +145,13 @@ class Instruction:
         """Where it stands among those that are sent: the most specific last, within each by first activation."""
         return self.says.for_what, self.first_set
 
+    @property
+    def listed_at(self) -> tuple[int, int, int]:
+        """Where it stands in lists: active ones as they are sent, then the others, the newest first."""
+        if self.state is InstructionState.ACTIVE:
+            return int(self.says.for_what), self.first_set, self.made
+        return len(ForWhat), -self.made, self.made
+
     def moved(self, move: Move) -> Instruction:
         """Return it after a move. Raises `InstructionStateProblem`."""
         state = MOVES.get((self.state, move))

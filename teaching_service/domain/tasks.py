@@ -53,3 +53,12 @@ def check_take_up(task: Task, number: int) -> bool:
     if not 1 <= number <= len(task.sent):
         raise InvalidFields([("number", f"The next is {len(task.sent)}.")])
     return number == len(task.sent)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Something that a task proposed, and to whom it was put: account ids and `role:NAME`."""
+
+    task_id: str
+    proposal_id: str
+    put_to: tuple[str, ...]

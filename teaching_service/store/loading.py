@@ -1,0 +1,102 @@
+"""What changes and lookups both load, within the transaction that they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from sqlalchemy import Select, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from teaching_service.domain.block import Block, first_line, render
+from teaching_service.domain.instructions import Instruction, InstructionState
+from teaching_service.domain.sets import InstructionSet, Taught, set_zero
+from teaching_service.domain.tasks import Task
+from teaching_service.store import tables
+from teaching_service.store.rows import instruction_of, set_of, task_of
+
+
+async def newest_set(connection: AsyncConnection, tenant: str, agent: str) -> InstructionSet:
+    """Return an agent's newest set; set 0 where nobody taught it anything."""
+    table = tables.instruction_sets
+    wanted = select(table).where(table.c.tenant == tenant, table.c.agent == agent)
+    row = (await connection.execute(wanted.order_by(table.c.number.desc()).limit(1))).mappings().first()
+    return set_zero(tenant, agent) if row is None else set_of(row)
+
+
+async def set_numbered(connection: AsyncConnection, tenant: str, agent: str, number: int) -> InstructionSet | None:
+    """Return one of an agent's sets. There is always a set 0."""
+    if number == 0:
+        return set_zero(tenant, agent)
+    table = tables.instruction_sets
+    wanted = select(table).where(table.c.tenant == tenant, table.c.agent == agent, table.c.number == number)
+    row = (await connection.execute(wanted)).mappings().first()
+    return None if row is None else set_of(row)
+
+
+async def instruction(connection: AsyncConnection, tenant: str, instruction_id: str) -> Instruction | None:
+    """Return an instruction."""
+    table = tables.instructions
+    found = await instructions(connection, select(table).where(table.c.tenant == tenant, table.c.id == instruction_id))
+    return found[0] if found else None
+
+
+async def instructions(connection: AsyncConnection, wanted: Select[tuple[object, ...]]) -> list[Instruction]:
+    """Return the instructions that a statement selects."""
+    return [instruction_of(row) for row in (await connection.execute(wanted)).mappings()]
+
+
+async def taught(connection: AsyncConnection, tenant: str, agent: str, also: Collection[str] = ()) -> Taught:
+    """Return what an agent is taught now, with these of its instructions besides those that are active."""
+    table = tables.instructions
+    wanted = select(table).where(
+        table.c.tenant == tenant,
+        table.c.agent == agent,
+        or_(table.c.state == InstructionState.ACTIVE, table.c.id.in_(also)),
+    )
+    found = await instructions(connection, wanted)
+    return Taught(await newest_set(connection, tenant, agent), {one.id: one for one in found})
+
+
+async def task(connection: AsyncConnection, tenant: str, task_id: str) -> Task | None:
+    """Return a task with all that it was sent."""
+    table = tables.tasks
+    wanted = select(table).where(table.c.tenant == tenant, table.c.id == task_id)
+    found = await tasks(connection, wanted)
+    return found[0] if found else None
+
+
+async def tasks(connection: AsyncConnection, wanted: Select[tuple[object, ...]]) -> list[Task]:
+    """Return the tasks that a statement selects, all of one tenant, each with all that it was sent."""
+    found = [task_of(row) for row in (await connection.execute(wanted)).mappings()]
+    return await with_receipts(connection, found)
+
+
+async def with_receipts(connection: AsyncConnection, found: Sequence[Task]) -> list[Task]:
+    """Return tasks with what each was sent, rendered from the instructions' words."""
+    if not found:
+        return []
+    receipts, words = tables.receipts, tables.instructions
+    tenant = found[0].tenant
+    of_them = select(receipts).where(receipts.c.tenant == tenant, receipts.c.task_id.in_([one.id for one in found]))
+    rows = (await connection.execute(of_them.order_by(receipts.c.task_id, receipts.c.take_up))).mappings().all()
+    ids = {one for row in rows for one in row["instruction_ids"]}
+    told = await instructions(connection, select(words).where(words.c.tenant == tenant, words.c.id.in_(ids)))
+    by_id = {one.id: one for one in told}
+    agents = {one.id: one for one in found}
+    sent: dict[str, list[Block]] = {one.id: [] for one in found}
+    for row in rows:
+        ids_sent = row["instruction_ids"]
+        sent[row["task_id"]].append(
+            Block(
+                set_number=row["set_number"],
+                set_hash=row["set_hash"],
+                instruction_ids=ids_sent,
+                text=render([by_id[one] for one in ids_sent]),
+                sha256=row["sha256"],
+                left_out=row["left_out"],
+                words=first_line(agents[row["task_id"]].agent, row["set_number"], len(ids_sent), row["left_out"]),
+                render_version=row["render_version"],
+            )
+        )
+    return [replace(one, sent=tuple(sent[one.id])) for one in found]

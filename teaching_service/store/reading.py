@@ -1,0 +1,290 @@
+"""What is looked up, as it stands. Nothing is written here; each answer is of one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import ColumnElement, Select, and_, case, exists, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service_kit.database import Database
+from service_kit.feeds import FeedRow, horizon, read_after
+from teaching_service.domain.access import Viewer
+from teaching_service.domain.block import Limits, applying, block_of
+from teaching_service.domain.corrections import Correction
+from teaching_service.domain.explaining import Explanation, explained
+from teaching_service.domain.instructions import ForWhat, Instruction, InstructionState, Work
+from teaching_service.domain.lookups import (
+    CorrectionsWanted,
+    InstructionsWanted,
+    News,
+    Preview,
+    SetCheck,
+    TasksWanted,
+)
+from teaching_service.domain.problems import NoSuchThing
+from teaching_service.domain.sets import InstructionSet, with_proposal
+from teaching_service.domain.tasks import Task
+from teaching_service.store import loading, tables
+from teaching_service.store.rows import correction_of, set_of
+from teaching_service.store.seeing import may_see_correction, may_see_instruction, may_see_task
+
+
+class Reading:
+    """Looks things up in the database."""
+
+    def __init__(self, database: Database, limits: Limits) -> None:
+        self._database = database
+        self._limits = limits
+
+    # Tasks
+
+    async def task(self, viewer: Viewer, task_id: str) -> Task | None:
+        """Return a task that the viewer may see."""
+        async with self._database.read() as connection:
+            return await _task(connection, viewer, task_id)
+
+    async def tasks(self, viewer: Viewer, wanted: TasksWanted, before: int | None, most: int) -> Sequence[Task]:
+        """Return tasks, the newest first, that were made before a number."""
+        table, sent = tables.tasks, tables.sent
+        found = select(table).where(may_see_task(viewer))
+        if wanted.agent:
+            found = found.where(table.c.agent == wanted.agent)
+        if wanted.turn_id:
+            found = found.where(table.c.turn_id == wanted.turn_id)
+        if wanted.instruction_id:
+            of_it = exists().where(
+                sent.c.tenant == viewer.tenant,
+                sent.c.instruction_id == wanted.instruction_id,
+                sent.c.task_id == table.c.id,
+            )
+            found = found.where(of_it)
+        if before is not None:
+            found = found.where(table.c.made < before)
+        async with self._database.read() as connection:
+            return await loading.tasks(connection, found.order_by(table.c.made.desc()).limit(most))
+
+    async def explanation(self, viewer: Viewer, task_id: str) -> Explanation | None:
+        """Return what a task ran with, and what its agent has been told since (T6.2)."""
+        async with self._database.read() as connection:
+            task = await _task(connection, viewer, task_id)
+            if task is None:
+                return None
+            ran_with = task.sent[-1].instruction_ids
+            taught = await loading.taught(connection, viewer.tenant, task.agent, ran_with)
+        return explained(task, taught.instructions.values())
+
+    async def set_checks(self, tenant: str, task_ids: Sequence[str]) -> Sequence[SetCheck]:
+        """Say of tasks, in their order, whether their sets stand. Raises `NoSuchThing` for one that was never begun."""
+        table = tables.tasks
+        async with self._database.read() as connection:
+            wanted = select(table).where(table.c.tenant == tenant, table.c.id.in_(task_ids))
+            found = {one.id: one for one in await loading.tasks(connection, wanted)}
+            newest = {
+                agent: (await loading.newest_set(connection, tenant, agent)).number
+                for agent in {one.agent for one in found.values()}
+            }
+        for one in task_ids:
+            if one not in found:
+                raise NoSuchThing("task", one)
+        return [
+            SetCheck(one, found[one].sent[-1].set_number == newest[found[one].agent], newest[found[one].agent])
+            for one in task_ids
+        ]
+
+    # Corrections
+
+    async def correction(self, viewer: Viewer, correction_id: str) -> Correction | None:
+        """Return a correction that the viewer may see."""
+        async with self._database.read() as connection:
+            found = await _corrections(connection, viewer, [correction_id])
+        return found[0] if found else None
+
+    async def corrections(
+        self, viewer: Viewer, wanted: CorrectionsWanted, before: int | None, most: int
+    ) -> Sequence[Correction]:
+        """Return corrections, the newest first, that were made before a number."""
+        table, sources = tables.corrections, tables.sources
+        found = select(table).where(may_see_correction(viewer))
+        for name in ("task_id", "agent", "skill"):
+            if value := getattr(wanted, name):
+                found = found.where(table.c[name] == value)
+        if wanted.instruction_id:
+            drawn_from = exists().where(
+                sources.c.tenant == viewer.tenant,
+                sources.c.instruction_id == wanted.instruction_id,
+                sources.c.correction_id == table.c.id,
+            )
+            found = found.where(drawn_from)
+        if not wanted.withdrawn_too:
+            found = found.where(table.c.withdraw_time.is_(None))
+        if before is not None:
+            found = found.where(table.c.made < before)
+        async with self._database.read() as connection:
+            rows = await connection.execute(found.order_by(table.c.made.desc()).limit(most))
+            return [correction_of(row) for row in rows.mappings()]
+
+    # Instructions
+
+    async def instruction(self, viewer: Viewer, instruction_id: str) -> Instruction | None:
+        """Return an instruction that the viewer may see."""
+        async with self._database.read() as connection:
+            found = await _instructions(connection, viewer, [instruction_id])
+        return found[0] if found else None
+
+    async def instructions(
+        self, viewer: Viewer, wanted: InstructionsWanted, after: tuple[int, int, int] | None, most: int
+    ) -> Sequence[Instruction]:
+        """Return instructions behind a place: active ones as they are sent, then the others, the newest first."""
+        table = tables.instructions
+        found = select(table).where(may_see_instruction(viewer))
+        if wanted.agent:
+            found = found.where(table.c.agent == wanted.agent)
+        if wanted.states:
+            found = found.where(table.c.state.in_(wanted.states))
+        if wanted.skill:
+            found = found.where(table.c.skill == wanted.skill)
+        if after is not None:
+            found = found.where(_behind(after))
+        async with self._database.read() as connection:
+            return await loading.instructions(connection, found.order_by(*_PLACE).limit(most))
+
+    # Sets
+
+    async def newest_set(self, tenant: str, agent: str) -> InstructionSet:
+        """Return an agent's newest set."""
+        async with self._database.read() as connection:
+            return await loading.newest_set(connection, tenant, agent)
+
+    async def set_numbered(self, tenant: str, agent: str, number: int) -> InstructionSet | None:
+        """Return one of an agent's sets."""
+        async with self._database.read() as connection:
+            return await loading.set_numbered(connection, tenant, agent, number)
+
+    async def sets(self, tenant: str, agent: str, before: int | None, most: int) -> Sequence[InstructionSet]:
+        """Return an agent's sets, the newest first, below a number."""
+        table = tables.instruction_sets
+        found = select(table).where(table.c.tenant == tenant, table.c.agent == agent)
+        if before is not None:
+            found = found.where(table.c.number < before)
+        async with self._database.read() as connection:
+            rows = await connection.execute(found.order_by(table.c.number.desc()).limit(most))
+            return [set_of(row) for row in rows.mappings()]
+
+    async def preview(self, viewer: Viewer, agent: str, work: Work, with_instruction_id: str) -> Preview:
+        """Return what a piece of work would be sent. Nothing is recorded.
+
+        Raises `NoSuchThing`, `InstructionStateProblem` for what is no proposal of this agent that the viewer may see.
+        """
+        async with self._database.read() as connection:
+            also = []
+            if with_instruction_id:
+                seen = await _instructions(connection, viewer, [with_instruction_id])
+                also = [one.id for one in seen]
+            taught = await loading.taught(connection, viewer.tenant, agent, also)
+        newest = taught.newest
+        now = block_of(agent, newest.number, newest.hash, applying(taught.active, work), self._limits)
+        if not with_instruction_id:
+            return Preview(now.text, now.text, now.left_out)
+        members = with_proposal(taught, with_instruction_id)
+        then = block_of(agent, newest.number + 1, newest.hash, applying(members, work), self._limits)
+        return Preview(now.text, then.text, then.left_out)
+
+    # Events
+
+    async def news(self, viewer: Viewer, position: int, most: int) -> Sequence[News]:
+        """Return what happened behind a position of the feed, as it stands now, without what is not for these eyes."""
+        async with self._database.read() as connection:
+            lines = await read_after(connection, tables.teaching_feed, position, most, viewer.tenant)
+            about: dict[tuple[str, str], Correction | Instruction | InstructionSet] = {}
+            for correction in await _corrections(connection, viewer, _subjects(lines, "work_corrected")):
+                about["work_corrected", correction.id] = correction
+            for one in await _instructions(connection, viewer, _subjects(lines, "instruction_proposed")):
+                about["instruction_proposed", one.id] = one
+            for made in await _sets(connection, viewer.tenant, [line for line in lines if line.kind == _CHANGED]):
+                about[_CHANGED, f"{made.agent}#{made.number}"] = made
+        return [
+            News(
+                line.position, about.get((line.kind, f"{line.subject}#{line.detail}" if line.detail else line.subject))
+            )
+            for line in lines
+        ]
+
+    async def horizon(self) -> int:
+        """Return how far the feed goes."""
+        async with self._database.read() as connection:
+            return await horizon(connection, tables.teaching_feed)
+
+    async def generation(self) -> str:
+        """Return what tells this database from any other: cursors are bound to it."""
+        facts = tables.database_facts
+        async with self._database.read() as connection:
+            wanted = select(facts.c.value).where(facts.c.name == "generation")
+            return str((await connection.execute(wanted)).scalar_one())
+
+
+_CHANGED = "instructions_changed"
+
+
+def _subjects(lines: Sequence[FeedRow], kind: str) -> list[str]:
+    return [line.subject for line in lines if line.kind == kind]
+
+
+async def _task(connection: AsyncConnection, viewer: Viewer, task_id: str) -> Task | None:
+    found = await loading.tasks(
+        connection, select(tables.tasks).where(tables.tasks.c.id == task_id, may_see_task(viewer))
+    )
+    return found[0] if found else None
+
+
+async def _corrections(connection: AsyncConnection, viewer: Viewer, ids: Sequence[str]) -> Sequence[Correction]:
+    table = tables.corrections
+    if not ids:
+        return []
+    wanted = select(table).where(table.c.id.in_(ids), may_see_correction(viewer))
+    return [correction_of(row) for row in (await connection.execute(wanted)).mappings()]
+
+
+async def _instructions(connection: AsyncConnection, viewer: Viewer, ids: Sequence[str]) -> Sequence[Instruction]:
+    table = tables.instructions
+    if not ids:
+        return []
+    return await loading.instructions(connection, select(table).where(table.c.id.in_(ids), may_see_instruction(viewer)))
+
+
+async def _sets(connection: AsyncConnection, tenant: str, lines: Sequence[FeedRow]) -> Sequence[InstructionSet]:
+    table = tables.instruction_sets
+    if not lines:
+        return []
+    these = or_(*(and_(table.c.agent == line.subject, table.c.number == int(line.detail)) for line in lines))
+    found: Select[tuple[object, ...]] = select(table).where(table.c.tenant == tenant, these)
+    return [set_of(row) for row in (await connection.execute(found)).mappings()]
+
+
+def _place() -> tuple[ColumnElement[int], ColumnElement[int], ColumnElement[int]]:
+    """Say where an instruction stands in lists: the same that `Instruction.listed_at` says."""
+    table = tables.instructions
+    active = table.c.state == InstructionState.ACTIVE
+    for_what = case(
+        (table.c.for_person != "", ForWhat.PERSON.value),
+        (table.c.on_scope != "", ForWhat.SCOPE.value),
+        (table.c.skill != "", ForWhat.SKILL.value),
+        else_=ForWhat.EVERYTHING.value,
+    )
+    return (
+        case((active, for_what), else_=len(ForWhat)),
+        case((active, table.c.first_set), else_=-table.c.made),
+        table.c.made,
+    )
+
+
+_PLACE = _place()
+
+
+def _behind(after: tuple[int, int, int]) -> ColumnElement[bool]:
+    kind, place, made = _PLACE
+    return or_(
+        kind > after[0],
+        and_(kind == after[0], place > after[1]),
+        and_(kind == after[0], place == after[1], made > after[2]),
+    )
