@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, Select, and_, case, exists, or_, select
+from sqlalchemy import ColumnElement, Select, and_, case, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service_kit.database import Database
@@ -76,21 +76,17 @@ class Reading:
 
     async def set_checks(self, tenant: str, task_ids: Sequence[str]) -> Sequence[SetCheck]:
         """Say of tasks, in their order, whether their sets stand. Raises `NoSuchThing` for one that was never begun."""
-        table = tables.tasks
         async with self._database.read() as connection:
-            wanted = select(table).where(table.c.tenant == tenant, table.c.id.in_(task_ids))
-            found = {one.id: one for one in await loading.tasks(connection, wanted)}
-            newest = {
-                agent: (await loading.newest_set(connection, tenant, agent)).number
-                for agent in {one.agent for one in found.values()}
-            }
+            ran_with = await _ran_with(connection, tenant, task_ids)
+            agents = {agent for agent, _ in ran_with.values()}
+            newest = {agent: (await loading.newest_set(connection, tenant, agent)).number for agent in agents}
+        checks = []
         for one in task_ids:
-            if one not in found:
+            if one not in ran_with:
                 raise NoSuchThing("task", one)
-        return [
-            SetCheck(one, found[one].sent[-1].set_number == newest[found[one].agent], newest[found[one].agent])
-            for one in task_ids
-        ]
+            agent, number = ran_with[one]
+            checks.append(SetCheck(one, number == newest[agent], newest[agent]))
+        return checks
 
     # Corrections
 
@@ -235,6 +231,24 @@ async def _task(connection: AsyncConnection, viewer: Viewer, task_id: str) -> Ta
         connection, select(tables.tasks).where(tables.tasks.c.id == task_id, may_see_task(viewer))
     )
     return found[0] if found else None
+
+
+async def _ran_with(connection: AsyncConnection, tenant: str, task_ids: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """Return the agent of each of these tasks, and the number of the set that it was last sent."""
+    table, receipts = tables.tasks, tables.receipts
+    last = (
+        select(receipts.c.task_id, func.max(receipts.c.take_up).label("take_up"))
+        .where(receipts.c.tenant == tenant, receipts.c.task_id.in_(task_ids))
+        .group_by(receipts.c.task_id)
+        .subquery()
+    )
+    wanted = (
+        select(table.c.id, table.c.agent, receipts.c.set_number)
+        .join(last, last.c.task_id == table.c.id)
+        .join(receipts, (receipts.c.task_id == last.c.task_id) & (receipts.c.take_up == last.c.take_up))
+        .where(table.c.tenant == tenant, receipts.c.tenant == tenant)
+    )
+    return {row.id: (row.agent, row.set_number) for row in await connection.execute(wanted)}
 
 
 async def _corrections(connection: AsyncConnection, viewer: Viewer, ids: Sequence[str]) -> Sequence[Correction]:
