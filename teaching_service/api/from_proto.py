@@ -87,7 +87,7 @@ def proposal(message: tasks_pb2.Proposal, path: str, fields: Fields) -> Proposal
     if len(message.put_to) > MOST_PUT_TO:
         fields.refuse(f"{path}.put_to", f"At most {MOST_PUT_TO}.")
     for who in message.put_to:
-        fields.account(f"{path}.put_to", who.removeprefix("role:"))
+        fields.account(f"{path}.put_to", fields.needed(f"{path}.put_to", who.removeprefix("role:")))
     return Proposal(message.task_id, message.proposal_id, tuple(message.put_to))
 
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
+import structlog
 from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -32,6 +33,8 @@ from teaching_service.store.rows import (
     set_row,
 )
 from teaching_service.store.seeing import may_see_correction, may_see_instruction, may_see_task
+
+log = structlog.get_logger()
 
 
 class Changes:
@@ -178,7 +181,10 @@ class Changes:
             before = None
             if again is not None:
                 before = await find_request(connection, tables.requests, again.key, again.digest)
-            yield _Change(connection, tenant, datetime.now(UTC), again, before)
+            change = _Change(connection, tenant, datetime.now(UTC), again, before)
+            yield change
+        for entry in change.told:
+            log.info(entry.kind.replace("_", "."), tenant=tenant, subject=entry.subject, detail=entry.detail)
         self._ring(tenant)
 
 
@@ -192,6 +198,7 @@ class _Change:
         self.now = now
         # The key of what came of this request before. None: it is new.
         self.before = before
+        self.told: list[FeedEntry] = []
         self._tenant = tenant
         self._again = again
 
@@ -199,6 +206,7 @@ class _Change:
         """Tell watchers."""
         entry = FeedEntry(self._tenant, kind, subject, self.now, detail)
         await append(self.connection, tables.teaching_feed, [entry])
+        self.told.append(entry)
 
     async def came_of_it(self, key: str) -> None:
         """Remember what came of the request."""

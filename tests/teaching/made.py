@@ -13,7 +13,7 @@ from teaching_service.domain.principals import Principal, PrincipalKind
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TEACHER = Account(Principal("hale", PrincipalKind.PERSON), frozenset({"teaches"}))
-AIMS: list[dict[str, str]] = [
+AIMS: list[dict[str, Any]] = [
     {},
     {"skill": "WriteTag"},
     {"skill": "Price"},
@@ -24,7 +24,7 @@ AIMS: list[dict[str, str]] = [
 ]
 
 
-def instruction(instruction_id: str, guidance: str = "Be brief.", first_set: int = 0, **says: str) -> Instruction:
+def instruction(instruction_id: str, guidance: str = "Be brief.", first_set: int = 0, **says: Any) -> Instruction:
     """A proposal, or an active instruction where it has a first set."""
     return Instruction(
         id=instruction_id,

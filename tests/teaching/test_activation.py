@@ -47,7 +47,7 @@ async def test_whoever_proposes_it_is_proposed_and_no_model_is_sent_it(teaching:
 
     _, block = await teaching.begin()
 
-    assert (block.set_number, block.text, block.instruction_ids) == (0, "", [])
+    assert (block.set_number, block.text, list(block.instruction_ids)) == (0, "", [])
 
 
 async def test_a_teacher_makes_it_active_and_it_is_sent(teaching: Teaching) -> None:

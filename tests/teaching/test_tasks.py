@@ -71,7 +71,7 @@ async def test_another_piece_of_work_under_the_same_id_is_refused(teaching: Teac
     task_id, _ = await teaching.begin()
 
     for other in ({"skill": "Price"}, {"work_for": "ana"}, {"scope": "team:1"}):
-        refused = await refusal(teaching.begin(task_id=task_id, **other))  # type: ignore[arg-type]
+        refused = await refusal(teaching.begin(task_id=task_id, **other))
         assert refused.reason == "REQUEST_ID_REUSED"
 
 
@@ -183,7 +183,7 @@ async def test_tasks_are_listed_newest_first_to_who_may_read_them(teaching: Teac
     async def listed(by: str, size: int = 3, **wanted: str) -> list[str]:
         ids, token = [], ""
         while True:
-            request = pb.ListTasksRequest(page_size=size, page_token=token, **wanted)  # type: ignore[arg-type]
+            request = pb.ListTasksRequest(page_size=size, page_token=token, **wanted)
             page = await teaching[by].tasks.ListTasks(request)
             ids += [one.id for one in page.tasks]
             token = page.next_page_token
