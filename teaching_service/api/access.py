@@ -6,11 +6,10 @@ decide it. The five verbs that teach are guarded here by kind and role, and once
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from service_kit.admission import Admits, Table
-from service_kit.identity import Caller, current_caller
+from service_kit.identity import Caller, current_caller, is_account
 from teaching_service.domain.access import TEACHES, Account, Viewer
 from teaching_service.domain.principals import Principal, PrincipalKind, Proof
 from teaching_service.domain.problems import InvalidFields, NotAdmitted
@@ -60,8 +59,6 @@ TABLE: Table = {
     "PrivacyService": {"ExportPerson": ANYBODY, "ErasePerson": ANYBODY},
 }
 
-_TENANT = re.compile(r"[A-Za-z0-9_.:@-]{1,128}")
-
 
 def account(caller: Caller) -> Account:
     """Return the caller as the domain knows them."""
@@ -88,7 +85,7 @@ def is_runtime(caller: Caller) -> bool:
 def named_tenant(context: Any) -> str:
     """Return the tenant that the runtime's account names for this call: it serves them all, so it must say."""
     named = [str(value) for key, value in context.invocation_metadata() if key == TENANT_KEY]
-    if len(named) != 1 or not _TENANT.fullmatch(named[0]):
+    if len(named) != 1 or not is_account(named[0]):
         raise InvalidFields([(TENANT_KEY, "Name one tenant, in the metadata of this name.")])
     return named[0]
 

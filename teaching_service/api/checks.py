@@ -1,8 +1,6 @@
-"""Checks of requests that are the teaching service's own: guidance, reasons, accounts (T2.5, T3, `runtime.md` R12)."""
+"""Checks of requests that are the teaching service's own: guidance, reasons, names (T2.5, T3, `runtime.md` R12)."""
 
 from __future__ import annotations
-
-import re
 
 from service_kit import checks
 from teaching_service.domain.words import WordsProblem, normalised
@@ -11,8 +9,6 @@ from teaching_service.domain.words import WordsProblem, normalised
 MOST_WHY_CHARACTERS = 4_000
 MOST_SCOPE_BYTES = 256
 MOST_TASK_ID_BYTES = 4_096
-
-_ACCOUNT = re.compile(r"[A-Za-z0-9_.:@-]{1,128}")
 
 
 class Fields(checks.Fields):
@@ -33,12 +29,6 @@ class Fields(checks.Fields):
         elif len(text) > MOST_WHY_CHARACTERS:
             self.refuse(path, f"At most {MOST_WHY_CHARACTERS} characters; this has {len(text)}.")
         return self.text(path, text)
-
-    def account(self, path: str, text: str) -> str:
-        """Check an account's id, where one is given."""
-        if text and not _ACCOUNT.fullmatch(text):
-            self.refuse(path, "An account's id has 1 to 128 letters, digits and `_-.:@`.")
-        return text
 
     def agent(self, path: str, text: str, *, needed: bool = True) -> str:
         """Check an agent's name."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import structlog
 from blockbuster import BlockBuster, blockbuster_ctx
+from grpc import aio
 from hypothesis import settings
 
 import service_kit
@@ -19,6 +20,14 @@ from tests.teaching.service import Teaching
 # Properties are tried on machines of any speed: no deadline for one example.
 settings.register_profile("teaching", deadline=None)
 settings.load_profile("teaching")
+
+
+@pytest.fixture(scope="session", autouse=True)
+async def grpc_stays() -> AsyncIterator[None]:
+    """Keep gRPC's own thread between tests: it is joined, which blocks, when the last channel is collected."""
+    aio.init_grpc_aio()
+    yield
+    aio.shutdown_grpc_aio()
 
 
 @pytest.fixture(autouse=True)
