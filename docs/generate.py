@@ -8,22 +8,34 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
-from runtime_service.api.access import PERSONS_ROLES, TABLE
+import runtime_service.settings
+import teaching_service.settings
+from runtime_service.api import access as runtime_access
 from runtime_service.api.agents import AgentService
 from runtime_service.api.approvals import ApprovalService
 from runtime_service.api.conversations import ConversationService
 from runtime_service.api.tool_hosts import ToolHostService
 from runtime_service.api.turns import TurnService
-from runtime_service.settings import PREFIX, Settings
-from service_kit.admission import Admits
+from service_kit.admission import Admits, Table
 from service_kit.errors import STATUS_OF
+from service_kit.settings import ServiceSettings
+from teaching_service.api import access as teaching_access
+from teaching_service.api.corrections import CorrectionService
+from teaching_service.api.events import TeachingEventService
+from teaching_service.api.instructions import InstructionService
+from teaching_service.api.tasks import TaskService
 
 DOCS = Path(__file__).parent
 ERRORS_PROTO = DOCS.parent / "protos" / "tutelage" / "common" / "v1" / "errors.proto"
 SERVED: Mapping[str, type] = {
-    kind.__name__: kind for kind in (AgentService, ApprovalService, ConversationService, ToolHostService, TurnService)
+    kind.__name__: kind
+    for kind in (
+        *(AgentService, ApprovalService, ConversationService, ToolHostService, TurnService),
+        *(CorrectionService, InstructionService, TaskService, TeachingEventService),
+    )
 }
 KINDS = {"PERSON": "a person", "SERVICE": "a program", "": "anybody"}
 # What a caller does about a reason; what it means is said in the contract.
@@ -65,20 +77,20 @@ WHAT_TO_DO: Mapping[str, str] = {
 }
 
 
-def settings() -> str:
+def settings(of: type[ServiceSettings]) -> str:
     """Every setting: its variable, its default, what it does."""
     rows = []
-    for name, field in Settings.model_fields.items():
+    for name, field in of.model_fields.items():
         default = f"`{field.default}`" if field.default not in (None, "", ()) else ""
-        rows.append((f"`{PREFIX}{name.upper()}`", default, field.description or ""))
+        rows.append((f"`{of.prefix()}{name.upper()}`", default, field.description or ""))
     return _table(("variable", "default", "what it sets"), rows)
 
 
-def access() -> str:
+def access(table: Table) -> str:
     """Every RPC: which account may call it, and whether this release serves it."""
     rows = [
         (f"`{service}.{method}`", _who(admits), "yes" if method in vars(SERVED.get(service, object)) else "not yet")
-        for service, methods in TABLE.items()
+        for service, methods in table.items()
         for method, admits in methods.items()
     ]
     return _table(("call", "who may make it", "in this release"), rows)
@@ -102,7 +114,13 @@ def reasons(proto: str) -> Iterable[tuple[str, str]]:
             yield name, " ".join(line.strip().removeprefix("//").strip() for line in comment.strip().splitlines())
 
 
-TABLES: Mapping[str, Callable[[], str]] = {"settings": settings, "access": access, "errors": errors}
+TABLES: Mapping[str, Callable[[], str]] = {
+    "settings": partial(settings, runtime_service.settings.Settings),
+    "teaching_settings": partial(settings, teaching_service.settings.Settings),
+    "access": partial(access, runtime_access.TABLE),
+    "teaching_access": partial(access, teaching_access.TABLE),
+    "errors": errors,
+}
 
 
 def written(page: str) -> str:
@@ -116,8 +134,10 @@ def written(page: str) -> str:
 
 
 def _who(admits: Admits) -> str:
-    if admits.roles == PERSONS_ROLES:
+    if admits.roles == runtime_access.PERSONS_ROLES:
         return "anybody with a role of a person's"
+    if admits == teaching_access.WHO_PROPOSES:
+        return "anybody with a role of a person's; the runtime's own account"
     roles = " or ".join(f"`{role}`" for role in admits.roles)
     return f"{KINDS[admits.kind]} with {roles}" if roles else KINDS[admits.kind]
 

@@ -13,7 +13,13 @@ import pytest
 from tests.project.tree import ROOT, files, ran
 
 PACKAGES = {
-    path.name: path for path in (ROOT / "runtime_service", ROOT / "service_kit", ROOT / "clients/python/tutelage")
+    path.name: path
+    for path in (
+        ROOT / "runtime_service",
+        ROOT / "teaching_service",
+        ROOT / "service_kit",
+        ROOT / "clients/python/tutelage",
+    )
 }
 
 
@@ -50,7 +56,12 @@ def test_it_has_every_file_of_its_packages(wheel: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [("python", "-m", "runtime_service", "--help"), ("tutelage", "--help"), ("tutelage", "approvals", "--help")],
+    [
+        ("python", "-m", "runtime_service", "--help"),
+        ("python", "-m", "teaching_service", "--help"),
+        ("tutelage", "--help"),
+        ("tutelage", "approvals", "--help"),
+    ],
     ids=" ".join,
 )
 def test_what_it_installs_says_what_it_does(installed: Path, command: tuple[str, ...], tmp_path: Path) -> None:
