@@ -83,7 +83,7 @@ async def with_receipts(connection: AsyncConnection, found: Sequence[Task]) -> l
     ids = {one for row in rows for one in row["instruction_ids"]}
     told = await instructions(connection, select(words).where(words.c.tenant == tenant, words.c.id.in_(ids)))
     by_id = {one.id: one for one in told}
-    agents = {one.id: one for one in found}
+    agents = {one.id: one.agent for one in found}
     sent: dict[str, list[Block]] = {one.id: [] for one in found}
     for row in rows:
         ids_sent = row["instruction_ids"]
@@ -95,7 +95,7 @@ async def with_receipts(connection: AsyncConnection, found: Sequence[Task]) -> l
                 text=render([by_id[one] for one in ids_sent]),
                 sha256=row["sha256"],
                 left_out=row["left_out"],
-                words=first_line(agents[row["task_id"]].agent, row["set_number"], len(ids_sent), row["left_out"]),
+                words=first_line(agents[row["task_id"]], row["set_number"], len(ids_sent), row["left_out"]),
                 render_version=row["render_version"],
             )
         )
