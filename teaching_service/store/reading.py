@@ -72,7 +72,8 @@ class Reading:
                 return None
             ran_with = task.sent[-1].instruction_ids
             taught = await loading.taught(connection, viewer.tenant, task.agent, ran_with)
-        return explained(task, taught.instructions.values())
+            stood = await loading.set_numbered(connection, viewer.tenant, task.agent, task.sent[-1].set_number)
+        return explained(task, stood.members if stood is not None else (), taught.instructions.values())
 
     async def set_checks(self, tenant: str, task_ids: Sequence[str]) -> Sequence[SetCheck]:
         """Say of tasks, in their order, whether their sets stand. Raises `NoSuchThing` for one that was never begun."""

@@ -149,12 +149,13 @@ async def test_past_work_is_explained(teaching: Teaching) -> None:
 
 
 @pytest.mark.parametrize("set_number", [0, 3])
-@pytest.mark.parametrize("not_yet", [0, 1, 2])
+@pytest.mark.parametrize("left_out", [0, 2])
+@pytest.mark.parametrize("since", [0, 1, 2])
 @pytest.mark.parametrize("retired", [0, 1, 2])
-def test_every_mix_of_the_published_sentences(set_number: int, not_yet: int, retired: int) -> None:
+def test_every_mix_of_the_published_sentences(set_number: int, left_out: int, since: int, retired: int) -> None:
     """B10, T6.4, docs/explaining.md."""
     expected = (
-        "It ran with set 3 of Tagger: 5 sent, 0 left out."
+        f"It ran with set 3 of Tagger: 5 sent, {left_out} left out."
         if set_number
         else "It ran before anybody had taught Tagger anything."
     )
@@ -162,14 +163,15 @@ def test_every_mix_of_the_published_sentences(set_number: int, not_yet: int, ret
         0: "",
         1: " Since then 1 has been made active that it had not been sent.",
         2: " Since then 2 have been made active that it had not been sent.",
-    }[not_yet]
+    }[since]
     expected += {
         0: "",
         1: " 1 of what it was sent has been retired.",
         2: " 2 of what it was sent have been retired.",
     }[retired]
 
-    assert in_words("Tagger", set_number, 5, not_yet, retired) == expected
+    told = in_words("Tagger", set_number, sent=5, left_out=left_out, since=since, retired=retired)
+    assert told == expected
 
 
 async def test_tasks_are_listed_newest_first_to_who_may_read_them(teaching: Teaching) -> None:
@@ -256,7 +258,7 @@ async def test_a_preview_says_what_would_be_sent_and_records_nothing(teaching: T
 async def test_where_kinds_meet_the_least_specific_are_left_out_and_counted(idle: Teaching) -> None:
     """B8, T5.3: from the front, whole ones; the record's first line says how many."""
     await idle.start(most_instructions=2)
-    await idle.teach("For everything.")
+    everything = await idle.teach("For everything.")
     tags = await idle.teach("For tags.", skill="WriteTag")
     for_gus = await idle.teach("For Gus.", for_person="gus")
 
@@ -268,7 +270,8 @@ async def test_where_kinds_meet_the_least_specific_are_left_out_and_counted(idle
     assert block.text == text_of("For tags.", "For Gus.")
     assert (block.left_out, block.words) == (1, "Set 3 of Tagger: 2 sent, 1 left out.")
     assert (preview.now, preview.left_out) == (block.text, 1)
-    assert explained.words.startswith("It ran with set 3 of Tagger: 2 sent, 0 left out.")
+    assert list(explained.not_yet) == [everything.id]
+    assert explained.words == "It ran with set 3 of Tagger: 2 sent, 1 left out."
 
 
 async def test_teaching_and_work_at_once_give_each_task_one_sets_block(teaching: Teaching) -> None:
