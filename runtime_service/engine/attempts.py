@@ -133,19 +133,17 @@ class Attempts:
             did_not_run = before.id if before is not None and before.resolution is None else None
             unit = StartCall(self._writer.hold, making.task.address, record, call, did_not_run)
             started = self._writer.submit(unit)
-            started.add_done_callback(partial(self._send, session, call))
+            self._hosts.send_once_started(session, call, started)
             try:
                 await asyncio.shield(started)
             except SessionEnded:
+                # Its hello is on its way, or this process's lease begins anew.
+                await self._hosts.changed(_backoff(0))
                 continue
             except YesGone:
                 raise AnswerGone from None
             self._writer.past.add(making.task.address, record)
             return self._writer.calls[call.id]
-
-    def _send(self, session: HostSession, call: Call, started: asyncio.Future[Turn]) -> None:
-        if not started.cancelled() and started.exception() is None:
-            self._hosts.send(session, call)
 
     def _attempt(self, making: Making, leave: Leave, past: CallPast, session: HostSession) -> tuple[Call, ToolStarted]:
         turn, asked, now, timeout = self._writer.turn, making.call, datetime.now(UTC), self._timeout(making)

@@ -15,12 +15,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import structlog
 
 from runtime_service.domain.calls import Call, Outcome, Result
 from runtime_service.domain.effects import Declaration
 from runtime_service.domain.hosts import CallId, Hello, Incarnation
+from runtime_service.domain.turns import Turn
 from runtime_service.engine.committer import Committer
 from runtime_service.engine.lease import Lease
 from runtime_service.engine.units.hosts import EndSession, OpenSession, TakeResults
@@ -275,9 +277,19 @@ class Hosts:
         gone_at = self._gone_at.get(incarnation, self._began_at)
         return max(0.0, gone_at + self.reconnect_seconds - time.monotonic())
 
-    def send(self, session: HostSession, call: Call) -> None:
-        """Send a call whose row names this session. One that ended meanwhile sends nothing: the next hello does."""
-        if self._sessions.get(session.hello.incarnation) is session:
+    def send_once_started(self, session: HostSession, call: Call, started: asyncio.Future[Turn]) -> None:
+        """Send a call once its row, which names this session, is on disk, whoever still waits for that.
+
+        Its place at the host is kept from now on. A session that ended meanwhile sends nothing: the next hello does.
+        """
+        session.held.add(call.id)
+        started.add_done_callback(partial(self._started, session, call))
+
+    def _started(self, session: HostSession, call: Call, started: asyncio.Future[Turn]) -> None:
+        if started.cancelled() or started.exception() is not None:
+            session.held.discard(call.id)
+            self._tell_changed()
+        elif self._sessions.get(session.hello.incarnation) is session:
             session.send(sent(call))
 
     async def read(self, session: HostSession, call: SendCall) -> Result:
