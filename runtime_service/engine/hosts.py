@@ -87,7 +87,12 @@ class HostSession:
         self._bounded()
 
     def cancel(self, call_id: CallId) -> None:
-        """Say that nobody waits for a call any more."""
+        """Say that nobody waits for a call any more. One that was not sent yet is not sent."""
+        unsent = [call for call in self._calls if call.call_id != call_id]
+        if len(unsent) < len(self._calls):
+            self._calls = deque(unsent)
+            self.held.discard(call_id)
+            return
         self._cancelled.append(call_id)
         self._bounded()
 
@@ -301,7 +306,11 @@ class Hosts:
             async with asyncio.timeout(call.timeout_seconds):
                 return await future
         except (TimeoutError, asyncio.CancelledError):
-            self.cancel(session.hello.incarnation, call.call_id)
+            if future.cancelled() or not future.done():
+                self.cancel(session.hello.incarnation, call.call_id)
+            else:
+                # Its result came in the same moment, and nobody is left to keep it.
+                self.taken(session.hello.incarnation, [call.call_id])
             raise
         finally:
             self._reads.pop(call.call_id, None)
@@ -314,7 +323,7 @@ class Hosts:
     def _settle_read(self, call_id: CallId, reporter: tuple[str, str, Incarnation], result: Result) -> bool:
         """Settle a read, where it is one that was sent to whoever reports it."""
         session, future = self._reads.get(call_id, (None, None))
-        if session is None or future is None or _owner(session.hello) != reporter:
+        if session is None or future is None or _owner(session.hello) != reporter or future.cancelled():
             return False
         if not future.done():
             future.set_result(result)
