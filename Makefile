@@ -7,7 +7,7 @@ RELEASED := protos/released.binpb
 UV = $$(command -v uv || echo $(BIN)/uv)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: env run test check generate released lock format clean
+.PHONY: env run test test-long check generate released lock format clean
 
 env: $(STAMP)
 
@@ -28,6 +28,10 @@ run: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest
+
+# Many more rounds of kills and races than `make test` has time for.
+test-long: $(STAMP)
+	TUTELAGE_ROUNDS=$(or $(ROUNDS),8) $(BIN)/python -m pytest tests/recovery --timeout=1200
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
