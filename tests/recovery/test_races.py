@@ -68,7 +68,7 @@ async def test_fifty_answers_at_once_have_one_outcome(here: House, host: HostMak
     one = await host(changes("write"))
     await here.agent("agent", ONE_CALL, ["write"])
     people = [await stack.enter_async_context(here.person(f"p{n}", "supervises")) for n in range(10)]
-    for round_ in range(3):
+    for round_ in range(1 + ROUNDS):
         turn = await here.begin("agent")
         [approval] = await here.asked(turn)
 

@@ -246,7 +246,7 @@ async def test_a_second_hello_on_one_stream_is_refused(here: House, host: HostMa
 async def test_a_hello_between_the_start_and_the_send(here: House, host: HostMaker) -> None:
     """Hellos come while calls are being started: each runs once, and none is lost (R6.6)."""
     rules: Rules = [
-        {"when": "step < 30", "calls": [{"tool": "write"}]},
+        {"when": "step < 15", "calls": [{"tool": "write"}]},
         {"say": "Done."},
     ]
     one = await host(changes("write"))
@@ -272,7 +272,7 @@ async def test_a_hello_between_the_start_and_the_send(here: House, host: HostMak
     await asyncio.gather(working, return_exceptions=True)
     started = [start.call_id for start in await here.of_kind(turn, "tool_started")]
     assert ran == started
-    assert len(started) == 30
+    assert len(started) == 15
     await here.assert_sound()
 
 
