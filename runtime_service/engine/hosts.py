@@ -206,7 +206,10 @@ class Hosts:
     async def results(
         self, incarnation: Incarnation, tenant: str, account: str, results: Mapping[CallId, Result]
     ) -> Sequence[CallId]:
-        """Take what a host says of calls, on disk; return those that it may forget. Reads are settled in memory."""
+        """Take what a host says of calls, on disk; return those that it settled. Reads are settled in memory.
+
+        The host is told that it may forget the rest too: they had been settled before, or nobody needs them.
+        """
         settled = {
             call_id
             for call_id, result in results.items()
@@ -215,7 +218,7 @@ class Hosts:
         rest = {call_id: result for call_id, result in results.items() if call_id not in settled}
         if rest:
             taken = await self._committer.commit(TakeResults(incarnation, tenant, account, rest))
-            self.taken(incarnation, taken)
+            self.taken(incarnation, rest)
             return taken
         return []
 

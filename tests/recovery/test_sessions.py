@@ -130,6 +130,7 @@ async def test_a_late_result_settles_an_unfinished_call_without_a_person(here: H
     stopped = await here.comes_to(turn, "INTERRUPTED")
     assert [one_call.call_id for one_call in stopped.unfinished] == [call.call_id]
     assert await one.report(returned(call, '"late but true"')) == [call.call_id]
+    assert await one.report(returned(call, '"late but true"')) == []
     await here.comes_to(turn, "DONE")
     assert [done.output_json for done in await here.of_kind(turn, "tool_done")] == ['"late but true"']
     assert await here.of_kind(turn, "unfinished_resolved") == []

@@ -88,7 +88,7 @@ class EndSession:
 
 @dataclass(frozen=True, slots=True)
 class TakeResults:
-    """Write what a host says of calls; return those that it may forget, which is every one that is its own.
+    """Write what a host says of calls; return those that it settled. The host may forget all that it reported.
 
     What settles an unfinished call makes its turn READY where it was the last. What can settle nothing any more is
     evidence: its turn's writer copies it, or, where the turn is over, a writer taken for it does.
@@ -107,18 +107,22 @@ class TakeResults:
         session = ledger.sessions.get(self.incarnation)
         if session is None or (session.tenant, session.account) != (self.tenant, self.account):
             raise NotAdmitted("report for an incarnation that you did not open")
-        for call_id, result in self.results.items():
-            call = ledger.calls.get(call_id)
-            if call is not None and call.incarnation == self.incarnation and call.result is None:
-                self._take(ledger, call, result)
-        return list(self.results)
+        own = {call_id: call for call_id in self.results if (call := ledger.calls.get(call_id)) is not None}
+        return [
+            call_id
+            for call_id, call in own.items()
+            if call.incarnation == self.incarnation
+            and call.result is None
+            and self._settles(ledger, call, self.results[call_id])
+        ]
 
-    def _take(self, ledger: Ledger, call: Call, result: Result) -> None:
+    def _settles(self, ledger: Ledger, call: Call, result: Result) -> bool:
+        """Write one result; say whether it settles its call, or is evidence alone."""
         turn = ledger.turn(call.turn_id)
         if result.outcome is Outcome.NOT_RUN and (call.resolution is not None or turn.state.over):
             # It certainly did not run, and something else settled it: there is nothing to keep as evidence.
             ledger.calls.put(call.id, replace(call, result=result, result_copied=True, unfinished=False))
-            return
+            return False
         call = call.resulted(result, turn_over=turn.state.over)
         if turn.state.over:
             turn = replace(turn, writer=turn.writer + 1)
@@ -127,3 +131,4 @@ class TakeResults:
         ledger.calls.put(call.id, call)
         if not call.late:
             settle(ledger, turn, "settled")
+        return not call.late
