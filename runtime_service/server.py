@@ -31,6 +31,7 @@ from runtime_service.api.approvals import ApprovalService
 from runtime_service.api.conversations import ConversationService
 from runtime_service.api.tool_hosts import ToolHostService
 from runtime_service.api.turns import TurnService
+from runtime_service.engine.attendance import Attendance
 from runtime_service.engine.committer import Committer
 from runtime_service.engine.hosts import Hosts
 from runtime_service.engine.lease import Lease
@@ -120,6 +121,7 @@ async def _parts(
     committer = Committer(Transactions(database), scheduler)
     hosts = Hosts(committer, lease, reconnect_seconds=settings.reconnect_seconds)
     scheduler.join(committer, hosts)
+    attendance = Attendance(committer, hosts, lease)
     cursors = CursorCodec(await reading.generation())
     # What a servicer leaves out answers NOT_IN_THIS_RELEASE.
     services: Sequence[Service] = [
@@ -130,8 +132,17 @@ async def _parts(
         ),
         (
             turns_pb2_grpc.add_TurnServiceServicer_to_server,
-            TurnService(  # type: ignore[abstract]
-                reading, catalogue, committer, hosts, lease, streams, bell, cursors, approve=settings.approve
+            TurnService(
+                reading,
+                catalogue,
+                committer,
+                hosts,
+                lease,
+                attendance,
+                streams,
+                bell,
+                cursors,
+                approve=settings.approve,
             ),
         ),
         (
@@ -153,6 +164,7 @@ async def _parts(
         committing = group.create_task(committer.run())
         keeping = group.create_task(lease.run())
         scheduling = group.create_task(scheduler.run())
+        attending = group.create_task(attendance.run())
         await server.start()
         try:
             yield server, lease
@@ -161,6 +173,7 @@ async def _parts(
             await server.stop(GRACE_SECONDS)
             scheduler.stop()
             await asyncio.wait([scheduling])
+            attending.cancel()
             committer.close()
             await asyncio.wait([committing])
             keeping.cancel()

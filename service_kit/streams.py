@@ -6,6 +6,7 @@ transaction is open while a client reads (`look` returns a page); a stream ends 
 """
 
 import asyncio
+import math
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -57,6 +58,7 @@ class Streams:
         *,
         bookmark: Callable[[], T],
         expires_at: datetime,
+        ends_by_itself: bool = True,
     ) -> AsyncGenerator[T, None]:
         """Yield what each `look` finds newer than the one before, until the stream has had its time.
 
@@ -65,7 +67,9 @@ class Streams:
         stream that was quiet for long, and at its end. Raises `NotSignedIn` when the token expires.
         """
         now = asyncio.get_running_loop().time
-        end = now() + self._longest_seconds * random.uniform(0.9, 1.1)  # noqa: S311  # so that not all end at once
+        # Jittered, so that not all end at once.
+        longest = self._longest_seconds * random.uniform(0.9, 1.1) if ends_by_itself else math.inf  # noqa: S311
+        end = now() + longest
         sent = now()
         with bell.listen(topic) as hints, self._ended_by_shutdown(hints):
             while True:

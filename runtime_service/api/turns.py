@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
+from tutelage.runtime.v1 import approval_setting_pb2, turns_pb2_grpc
 from tutelage.runtime.v1 import turns_pb2 as pb
-from tutelage.runtime.v1 import turns_pb2_grpc
 
 from runtime_service.api import access, from_proto, to_proto
 from runtime_service.api.checks import MOST_REASON_BYTES, Fields
@@ -20,7 +20,14 @@ from runtime_service.domain.calls import Resolution, Resolve
 from runtime_service.domain.hosts import CallId
 from runtime_service.domain.lookups import TurnsWanted
 from runtime_service.domain.principals import Principal, PrincipalKind
-from runtime_service.domain.problems import InputDoesNotFit, InvalidFields, NoSuchThing, NotAdmitted
+from runtime_service.domain.problems import (
+    ApprovalRequired,
+    InputDoesNotFit,
+    InvalidFields,
+    NoSuchThing,
+    NotAdmitted,
+    NotInThisRelease,
+)
 from runtime_service.domain.rules import (
     ApprovalRule,
     Level,
@@ -30,12 +37,13 @@ from runtime_service.domain.rules import (
     Setting,
     SettingInForce,
 )
-from runtime_service.domain.turns import Conversation, IfBusy, Turn, TurnId, TurnState
+from runtime_service.domain.turns import Attended, Conversation, IfBusy, Turn, TurnId, TurnState
 from runtime_service.engine import schemas
+from runtime_service.engine.attendance import Attendance
 from runtime_service.engine.committer import Committer
 from runtime_service.engine.hosts import Hosts
 from runtime_service.engine.lease import Lease
-from runtime_service.engine.units.turns import AbandonTurn, GiveTurn, ResumeTurn
+from runtime_service.engine.units.turns import AbandonTurn, GiveAttendedTurn, GiveTurn, ResumeTurn
 from service_kit.feeds import Bell, CursorCodec
 from service_kit.identity import Caller, current_caller
 from service_kit.messages import MOST_LIST_BYTES, by_name, within
@@ -50,13 +58,14 @@ class TurnService(turns_pb2_grpc.TurnServiceServicer):
 
     def __init__(
         self, lookups: Lookups, registry: Registry, committer: Committer, hosts: Hosts, lease: Lease,
-        streams: Streams, bell: Bell, cursors: CursorCodec, *, approve: str,
+        attendance: Attendance, streams: Streams, bell: Bell, cursors: CursorCodec, *, approve: str,
     ) -> None:  # fmt: skip
         self._lookups = lookups
         self._registry = registry
         self._committer = committer
         self._hosts = hosts
         self._lease = lease
+        self._attendance = attendance
         self._streams = streams
         self._bell = bell
         self._cursors = cursors
@@ -67,47 +76,48 @@ class TurnService(turns_pb2_grpc.TurnServiceServicer):
         fields = Fields()
         fields.needed("conversation_id", request.conversation_id)
         fields.request_id(request.request_id)
-        fields.text("work.input", request.work.input)
-        fields.text("work.scope", request.work.scope, 256)
-        fields.account("work.work_for", request.work.work_for)
-        approve = from_proto.setting(request.approve, "approve", fields, access.principal(caller))
         if_busy = by_name(IfBusy, pb.IfBusy, request.if_busy)
         if request.if_busy not in pb.IfBusy.values():
             fields.refuse("if_busy", "This is none of those known.")
-        fields.done()
-        work_for = request.work.work_for or caller.on_behalf_of or caller.id
-        if not access.may_work_for(caller, work_for):
-            raise NotAdmitted("give work for somebody else", ("supervises",))
+        approve = self._asked(caller, request.work, request.approve, fields)
         conversation = await self._conversation(caller, request.conversation_id)
-        agent = await self._registry.agent(caller.tenant, conversation.agent)
-        if agent is None:
-            raise NoSuchThing("agent", conversation.agent)
-        skill = _skill(agent.spec, request.work)
-        turn_id = TurnId(uuid.uuid4().hex)
-        now = datetime.now(UTC)
-        given_by = access.principal(caller)
-        turn = Turn(
-            id=turn_id,
-            tenant=caller.tenant,
-            root_id=turn_id,
-            conversation_id=conversation.id,
-            number=0,
-            agent=agent.spec.name,
-            agent_version=agent.version,
-            skill=skill.name,
-            input=request.work.input,
-            work_for=given_by if work_for == caller.id else Principal(work_for, PrincipalKind.PERSON),
-            given_by=given_by,
-            scope=request.work.scope,
-            settings=self._settings(caller, approve, conversation, agent.spec),
-            state=TurnState.READY,
-            create_time=now,
-            update_time=now,
-        )
+        turn = await self._new_turn(caller, conversation.agent, request.work, approve, conversation)
         given = await self._committer.commit(
             GiveTurn(turn, if_busy, request.after_turn_id, repeatable(caller, "StartTurn", request))
         )
         return pb.StartTurnResponse(turn=await self._shown(caller, given))
+
+    async def CallAgent(self, request: pb.CallAgentRequest, context: Any) -> pb.CallAgentResponse:
+        caller = current_caller()
+        fields = Fields()
+        fields.request_id(request.request_id)
+        fields.name("agent", request.agent)
+        if request.parent_call_id:
+            raise NotInThisRelease("A call on a tool call's account")
+        approve = self._asked(caller, request.work, request.approve, fields)
+        turn = await self._new_turn(caller, request.agent, request.work, approve, attended=Attended.BY_A_CALL)
+        again = repeatable(caller, "CallAgent", request)
+        turn_id = await self._committer.commit(GiveAttendedTurn(turn, self._lease.process, again))
+        with self._attendance.attending(turn_id, may_return=again is not None):
+            ended = await self._until_ended(caller, turn_id)
+        if ended.needed_approval:
+            raise ApprovalRequired(turn_id, ended.needed_approval)
+        return pb.CallAgentResponse(turn=await self._shown(caller, turn_id))
+
+    async def StreamAgent(self, request: pb.StreamAgentRequest, context: Any) -> AsyncIterator[pb.StreamAgentResponse]:
+        caller = current_caller()
+        fields = Fields()
+        fields.name("agent", request.agent)
+        approve = self._asked(caller, request.work, request.approve, fields)
+        turn = await self._new_turn(caller, request.agent, request.work, approve, attended=Attended.BY_A_STREAM)
+        turn_id = await self._committer.commit(GiveAttendedTurn(turn, self._lease.process))
+        with self._attendance.attending(turn_id, may_return=False):
+            begun = pb.TurnEvent(turn=await self._shown(caller, turn_id))
+            yield pb.StreamAgentResponse(event=begun)
+            watch = TurnWatch(self._lookups, access.viewer(caller), turn_id, self._cursors, "")
+            events = watch.events(self._streams, self._bell, caller.expires_at, ends_by_itself=False)
+            async for event in events:
+                yield pb.StreamAgentResponse(event=event)
 
     async def GetTurn(self, request: pb.GetTurnRequest, context: Any) -> pb.GetTurnResponse:
         return pb.GetTurnResponse(turn=await self._shown(current_caller(), request.turn_id))
@@ -193,14 +203,65 @@ class TurnService(turns_pb2_grpc.TurnServiceServicer):
 
     # What they share
 
+    def _asked(
+        self, caller: Caller, work: pb.Work, approve: approval_setting_pb2.ApprovalSetting, fields: Fields
+    ) -> Setting | None:
+        """Check what is asked, and by whom; return who is asked about it. Raises with every field that is wrong."""
+        fields.text("work.input", work.input)
+        fields.text("work.scope", work.scope, 256)
+        fields.account("work.work_for", work.work_for)
+        setting = from_proto.setting(approve, "approve", fields, access.principal(caller))
+        fields.done()
+        if not access.may_work_for(caller, _work_for(caller, work)):
+            raise NotAdmitted("give work for somebody else", ("supervises",))
+        return setting
+
+    async def _new_turn(
+        self, caller: Caller, agent_name: str, work: pb.Work, approve: Setting | None,
+        conversation: Conversation | None = None, attended: Attended = Attended.BY_NOBODY,
+    ) -> Turn:  # fmt: skip
+        """Return a turn as it is given: at the newest version of its agent, under the settings that it keeps to."""
+        agent = await self._registry.agent(caller.tenant, agent_name)
+        if agent is None:
+            raise NoSuchThing("agent", agent_name)
+        skill = _skill(agent.spec, work)
+        given_by, work_for = access.principal(caller), _work_for(caller, work)
+        turn_id, now = TurnId(uuid.uuid4().hex), datetime.now(UTC)
+        return Turn(
+            id=turn_id,
+            tenant=caller.tenant,
+            root_id=turn_id,
+            conversation_id=conversation.id if conversation is not None else "",
+            number=0,
+            agent=agent.spec.name,
+            agent_version=agent.version,
+            skill=skill.name,
+            input=work.input,
+            work_for=given_by if work_for == caller.id else Principal(work_for, PrincipalKind.PERSON),
+            given_by=given_by,
+            scope=work.scope,
+            settings=self._settings(caller, approve, conversation, agent.spec),
+            state=TurnState.READY,
+            create_time=now,
+            update_time=now,
+            attended=attended,
+        )
+
+    async def _until_ended(self, caller: Caller, turn_id: TurnId) -> Turn:
+        """Wait until a turn has ended, however it does."""
+        with self._bell.listen(f"turn:{turn_id}") as hints:
+            while not (turn := await self._seen(caller, turn_id)).state.ended:
+                await hints.wait(1.0)
+        return turn
+
     def _settings(
-        self, caller: Caller, approve: Setting | None, conversation: Conversation, spec: AgentSpec
+        self, caller: Caller, approve: Setting | None, conversation: Conversation | None, spec: AgentSpec
     ) -> tuple[SettingInForce, ...]:
         """Return the settings that a turn keeps to until it ends, the most specific first (R2.1, R2.4)."""
         settings = [self._service_setting]
         if spec.approve is not None:
             settings.insert(0, SettingInForce(Level.AGENT, spec.approve))
-        if conversation.approve is not None:
+        if conversation is not None and conversation.approve is not None:
             settings.insert(0, conversation.approve)
         if approve is not None:
             only_adds = not access.supervises(caller)
@@ -223,6 +284,11 @@ class TurnService(turns_pb2_grpc.TurnServiceServicer):
         turn = await self._seen(caller, turn_id)
         [detail] = await self._lookups.turn_details([turn], most_waiting=MOST_WAITING)
         return to_proto.turn(detail)
+
+
+def _work_for(caller: Caller, work: pb.Work) -> str:
+    """Return for whom work is: the person named, or whom the caller acts for, or the caller."""
+    return work.work_for or caller.on_behalf_of or caller.id
 
 
 def _service_setting(approve: str) -> SettingInForce:

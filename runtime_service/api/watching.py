@@ -68,11 +68,18 @@ class TurnWatch:
         self._asked: list[str] = []
         self._last: What | None = None
 
-    async def events(self, streams: Streams, bell: Bell, expires_at: datetime) -> AsyncIterator[turns_pb2.TurnEvent]:
-        """Yield the turn's events until it ends, or the stream has had its time."""
+    async def events(
+        self, streams: Streams, bell: Bell, expires_at: datetime, *, ends_by_itself: bool = True
+    ) -> AsyncIterator[turns_pb2.TurnEvent]:
+        """Yield the turn's events until it ends, or the stream has had its time, where it has one."""
         await self._recall()
         following = streams.follow(
-            bell, f"turn:{self._turn_id}", self._look, bookmark=self._bookmark, expires_at=expires_at
+            bell,
+            f"turn:{self._turn_id}",
+            self._look,
+            bookmark=self._bookmark,
+            expires_at=expires_at,
+            ends_by_itself=ends_by_itself,
         )
         async with aclosing(following) as events:
             async for event in events:

@@ -80,6 +80,17 @@ class IfBusy(enum.Enum):
     BRANCH = "BRANCH"
 
 
+class Attended(enum.Enum):
+    """Who a turn runs for. One without a conversation ends with its caller, and is never taken over (R3.2)."""
+
+    # A turn of a conversation: it waits, saved, and any process goes on with it.
+    BY_NOBODY = "BY_NOBODY"
+    # `CallAgent`: there is nobody to ask.
+    BY_A_CALL = "BY_A_CALL"
+    # `StreamAgent`: what it asks waits in its process.
+    BY_A_STREAM = "BY_A_STREAM"
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What a turn cost, over all its writers and every agent in it."""
@@ -124,6 +135,9 @@ class Turn:
     after_turn_id: str = ""
     parent_turn_id: str = ""
     parent_address: str = ""
+    attended: Attended = Attended.BY_NOBODY
+    # The call that needed an approval, and failed a plain call by it.
+    needed_approval: str = ""
     output: str = ""
     cause: str = ""
     # Why it is free to be taken, for its next writer's record (settled 22).
@@ -149,6 +163,11 @@ class Turn:
     def held(self) -> bool:
         """Whether a writer has it. That writer's lease may have ended."""
         return self.state is TurnState.RUNNING
+
+    @property
+    def saved(self) -> bool:
+        """Whether it outlives its process: a turn of a conversation."""
+        return self.attended is Attended.BY_NOBODY
 
     def moved(self, state: TurnState, now: datetime, cause: str = "") -> Turn:
         """Return it in another state, let go of by its process unless that state is RUNNING."""

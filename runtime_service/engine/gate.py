@@ -21,9 +21,10 @@ from runtime_service.domain.agents import TEXT_SCHEMA, Shown
 from runtime_service.domain.canonical_json import JsonProblem
 from runtime_service.domain.effects import Declaration
 from runtime_service.domain.journal import DecidedAtOnce, RequestedCall, ToolDone, ToolEnd
-from runtime_service.domain.problems import NoSuchThing
+from runtime_service.domain.problems import ApprovalRequired, NoSuchThing
 from runtime_service.domain.replay import CallPast
 from runtime_service.domain.rules import JudgedCall, Ruling, Verdict, rule_on
+from runtime_service.domain.turns import Attended
 from runtime_service.engine import schemas
 from runtime_service.engine.attempts import Attempts
 from runtime_service.engine.hosts import Hosts
@@ -60,6 +61,7 @@ class Gate:
         makings = [making for call in open_calls if (making := self._make(task, said, call)) is not None]
         judged = [(making, self._judge(making)) for making in makings if not self._begun(making)]
         if asked := [(making, ruling) for making, ruling in judged if ruling.verdict is Verdict.ASK]:
+            self._refuse_a_call(asked[0][0])
             await self._questions.ask(asked)
         left = [making for making in makings if self._past(task, making.call).done is None]
         if left:
@@ -70,6 +72,12 @@ class Gate:
         results = [self._past(task, call).done for call in calls]
         assert all(results), "a call has no result"
         return [done for done in results if done is not None]
+
+    def _refuse_a_call(self, making: Making) -> None:
+        """A plain call has nobody to ask: it fails before any call of the reply has run (R3.2)."""
+        turn = self._writer.turn
+        if turn.attended is Attended.BY_A_CALL:
+            raise ApprovalRequired(turn.id, making.address)
 
     async def _branch(self, branches: Branches, making: Making, run_agent: RunAgent) -> None:
         """Take one call through. One that fails keeps its place: the turn ends by it, and is not let go of."""
@@ -153,6 +161,7 @@ class Gate:
             return making
         ruling = self._judge(making)
         if ruling.verdict is Verdict.ASK:
+            self._refuse_a_call(making)
             await self._questions.ask([(making, ruling)], earlier)
             return replace(making, free=False)
         if ruling.verdict is Verdict.RUN and earlier:

@@ -12,14 +12,14 @@ import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
 from runtime_service.domain.approvals import Approval
 from runtime_service.domain.journal import Record, TurnEnd
 from runtime_service.domain.ledger import Ledger
-from runtime_service.domain.problems import LimitReached, PartUnavailable, WriterSuperseded
+from runtime_service.domain.problems import ApprovalRequired, LimitReached, PartUnavailable, WriterSuperseded
 from runtime_service.domain.turns import Said, Turn, TurnId, TurnState
 from runtime_service.engine.agent_loop import AgentLoop
 from runtime_service.engine.committer import Committer
@@ -30,7 +30,7 @@ from runtime_service.engine.models import ModelRefused, Models
 from runtime_service.engine.toolbox import Catalogue, Toolbox
 from runtime_service.engine.units.approvals import ExpireApprovals
 from runtime_service.engine.units.turns import HandBack, TakeTurn, WakeTurns
-from runtime_service.engine.writer import Released, Writer
+from runtime_service.engine.writer import Released, Stuck, Writer
 from runtime_service.teaching_link import Teaching
 
 log = structlog.get_logger()
@@ -235,6 +235,10 @@ class Scheduler:
                 log.info("turn.let_go")
             except* WriterSuperseded:
                 log.info("turn.superseded")
+            except* Stuck as problems:
+                await self._end(writer, TurnEnd.ABANDONED, cause=_first_sentence(problems))
+                over = True
+                log.info("turn.abandoned")
             except* PartUnavailable as problems:
                 cause = str(problems.exceptions[0])
                 log.warning("turn.part_unavailable")
@@ -247,6 +251,11 @@ class Scheduler:
                 if not over:
                     self._to_hand_back[turn.id] = (turn.writer, cause)
                 self._free.set()
+
+    async def _end(self, writer: Writer, end: TurnEnd, *, cause: str, needed_approval: str = "") -> None:
+        """End a turn that did not hand back; hosts are told of what is under way all the same."""
+        for call in await writer.end(end, cause=cause, needed_approval=needed_approval):
+            self._hosts.cancel(call.incarnation, call.id)
 
     async def _until_over(self, writer: Writer) -> None:
         async with asyncio.TaskGroup() as group:
@@ -263,16 +272,24 @@ class Scheduler:
         try:
             output = await loop.run(earlier)
         except* (ModelRefused, LimitReached) as problems:
-            for call in await writer.end(TurnEnd.FAILED, cause=_first_sentence(problems)):
-                self._hosts.cancel(call.incarnation, call.id)
+            await self._end(writer, TurnEnd.FAILED, cause=_first_sentence(problems))
             log.info("turn.failed")
+        except* ApprovalRequired as problems:
+            address = str(_first(problems).metadata["address"])
+            cause = _first_sentence(problems)
+            await self._end(writer, TurnEnd.FAILED, cause=cause, needed_approval=address)
+            log.info("turn.needed_approval")
         else:
             await writer.end(TurnEnd.DONE, output=output)
             log.info("turn.done")
 
 
 def _first_sentence(problems: BaseExceptionGroup[Exception]) -> str:
+    return str(_first(problems))
+
+
+def _first(problems: BaseExceptionGroup[Exception]) -> Any:
     first: BaseException = problems
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]
-    return str(first)
+    return first

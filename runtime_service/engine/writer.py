@@ -35,6 +35,10 @@ class Released(Exception):
     """The turn was let go of: this process is done with it."""
 
 
+class Stuck(Exception):
+    """A turn that ends with its process cannot go on in it. `str` is its cause."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rest:
     """Why a task can do nothing more here. `cause` empty: it waits for a person; else it interrupts the turn."""
@@ -94,9 +98,11 @@ class Writer:
         future.add_done_callback(self._notice)
         return future
 
-    async def end(self, end: TurnEnd, *, output: str = "", cause: str = "") -> Sequence[Call]:
+    async def end(
+        self, end: TurnEnd, *, output: str = "", cause: str = "", needed_approval: str = ""
+    ) -> Sequence[Call]:
         """End the turn; return the calls that are under way all the same, of which nobody knows whether they run."""
-        return await self._committer.commit(EndTurn(self.hold, end, output, cause))
+        return await self._committer.commit(EndTurn(self.hold, end, output, cause, needed_approval))
 
     # Words of others
 
@@ -151,16 +157,20 @@ class Writer:
         self._look_at_rest()
 
     async def let_go_when_at_rest(self) -> None:
-        """Let the turn go once everything rests. Raises `Released`; once another has the turn, `WriterSuperseded`;
-        once a write failed, what kept it.
+        """Let the turn go once everything rests.
+
+        Raises `Released`, or `Stuck` for a turn that ends with its process; once another has the turn,
+        `WriterSuperseded`; once a write failed, what kept it.
         """
         while True:
             await self._at_rest.wait()
             self._at_rest.clear()
             if self._lost_by is not None:
                 raise self._lost_by
-            if self._active == 0 and await self._let_go():
+            if self._active == 0 and self.turn.saved and await self._let_go():
                 raise Released
+            if self._active == 0 and not self.turn.saved and (causes := self._causes()):
+                raise Stuck(causes)
 
     async def _wait(self, rest: Rest | None, keys: Sequence[str]) -> None:
         waiter = _Waiter(asyncio.get_running_loop().create_future(), rest)
@@ -181,18 +191,23 @@ class Writer:
                     del self._waiters[key]
 
     async def _let_go(self) -> bool:
-        waiting = {waiter for waiters in self._waiters.values() for waiter in waiters}
-        rests = [waiter.rest for waiter in waiting if waiter.rest is not None]
-        causes = dict.fromkeys(rest.cause for rest in rests if rest.cause)
+        rests = self._rests()
         unit = LetGo(
             hold=self.hold,
-            cause="; ".join(causes),
+            cause=self._causes(),
             awaits_tools=tuple(sorted({rest.awaits_tool for rest in rests if rest.awaits_tool})),
             # These did not run, and wait for a host: there is no more to copy of them than their next attempt does.
             did_not_run=frozenset(call.id for call in self.calls.values() if call.did_not_run),
             again=any(rest.again for rest in rests),
         )
         return await self._committer.commit(unit)
+
+    def _rests(self) -> list[Rest]:
+        waiting = {waiter for waiters in self._waiters.values() for waiter in waiters}
+        return [waiter.rest for waiter in waiting if waiter.rest is not None]
+
+    def _causes(self) -> str:
+        return "; ".join(sorted({rest.cause for rest in self._rests() if rest.cause}))
 
     def less(self) -> None:
         """One task less can go on by itself."""

@@ -25,7 +25,7 @@ from runtime_service.domain.calls import Resolution, Result
 from runtime_service.domain.effects import Declaration, Effects
 from runtime_service.domain.principals import Principal
 from runtime_service.domain.rules import ApprovalRule, SettingInForce
-from runtime_service.domain.turns import TurnState, Usage
+from runtime_service.domain.turns import Attended, TurnState, Usage
 from runtime_service.store.columns import Value, Values
 from service_kit.columns import Named
 from service_kit.database import UtcDateTime
@@ -136,6 +136,8 @@ turns = Table(
     _text("after_turn_id"),
     _text("parent_turn_id"),
     _text("parent_address"),
+    Column("attended", Named(Attended), nullable=False),
+    _text("needed_approval"),
     Column("output", Text, nullable=False),
     Column("cause", Text, nullable=False),
     _text("ready_because"),

@@ -197,8 +197,8 @@ def call_of(row: RowMapping) -> Call:
 # What changes of a row once it is written; the rest of it is never written again.
 _CHANGING = {
     tables.turns: (
-        "state", "update_time", "after_turn_id", "output", "cause", "ready_because", "writer", "process", "line",
-        "chain", "awaits_tools", "tries", "retry_time", "usage",
+        "state", "update_time", "after_turn_id", "output", "cause", "ready_because", "needed_approval", "writer",
+        "process", "line", "chain", "awaits_tools", "tries", "retry_time", "usage",
     ),
     tables.approvals: ("state", "answers", "outcome", "to_copy", "used", "closed"),
     tables.calls: (

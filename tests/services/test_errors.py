@@ -27,7 +27,6 @@ from tests.services.wire_host import wire_host
 
 CONTRACT = (agents_pb2, approvals_pb2, conversations_pb2, programs_pb2, tools_pb2, turns_pb2)
 NOT_YET = {
-    "TurnService": {"CallAgent", "StreamAgent"},
     "ConversationService": {"EraseConversation"},
     "GrantService": {"GiveGrant", "ListGrants", "RevokeGrant"},
     "ProgramService": set(TABLE["ProgramService"]),

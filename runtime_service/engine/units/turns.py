@@ -98,8 +98,38 @@ class GiveTurn:
 
 
 @dataclass(frozen=True, slots=True)
+class GiveAttendedTurn:
+    """Write a new turn without a conversation, taken by this process at once. The same request gives the same turn."""
+
+    turn: Turn
+    process: str
+    request: Repeatable | None = None
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(request=self.request.key if self.request else None)
+
+    def run(self, ledger: Ledger) -> TurnId:
+        if (known := ledger.repeated(self.request)) is not None:
+            return TurnId(known)
+        turn = replace(self.turn, create_time=ledger.now, update_time=ledger.now)
+        ledger.remember(self.request, turn.id)
+        return _take(ledger, turn, self.process).id
+
+
+def _take(ledger: Ledger, turn: Turn, process: str) -> Turn:
+    why = _why(turn)
+    turn = ledger.put_turn(turn.taken(process, ledger.now))
+    records: list[tuple[str, What]] = [(turn.agent, given(turn))] if turn.line == 0 else []
+    return ledger.append(turn, [*records, (turn.agent, WriterStarted(process=process, why=why))])
+
+
+@dataclass(frozen=True, slots=True)
 class TakeTurn:
-    """Take a turn as its next writer, where it is free; None where it is not (R6.1)."""
+    """Take a turn as its next writer, where it is free; None where it is not (R6.1).
+
+    One without a conversation whose process has gone is not gone on with: it is ABANDONED (R3.2).
+    """
 
     turn_id: TurnId
     process: str
@@ -112,10 +142,10 @@ class TakeTurn:
         turn = ledger.turns.get(self.turn_id)
         if turn is None or not self._free(ledger, turn):
             return None
-        why = _why(turn)
-        turn = ledger.put_turn(turn.taken(self.process, ledger.now))
-        records: list[tuple[str, What]] = [(turn.agent, given(turn))] if turn.line == 0 else []
-        return ledger.append(turn, [*records, (turn.agent, WriterStarted(process=self.process, why=why))])
+        if not turn.saved:
+            stopped(ledger, turn, self.process, TurnEnded(end=TurnEnd.ABANDONED, cause="Its process went."))
+            return None
+        return _take(ledger, turn, self.process)
 
     def _free(self, ledger: Ledger, turn: Turn) -> bool:
         match turn.state:
@@ -240,14 +270,17 @@ class HandBack:
 
     @property
     def needs(self) -> Needs:
-        return Needs(turns=tuple(self.held))
+        return Needs(turns=tuple(self.held), words_of=tuple(self.held))
 
     def run(self, ledger: Ledger) -> None:
         for turn_id, (writer, cause) in self.held.items():
             turn = ledger.turns.get(turn_id)
             if turn is None or not turn.held or turn.writer != writer:
                 continue
-            if cause:
+            if not turn.saved:
+                why = cause or "Its process stopped."
+                stopped(ledger, turn, turn.process, TurnEnded(end=TurnEnd.ABANDONED, cause=why))
+            elif cause:
                 ledger.put_turn(turn.interrupted(cause, ledger.now, awaits_tools=(), again=True))
                 ledger.tell(TURNS, turn.tenant, "interrupted", turn.id, str(turn.line))
             else:
@@ -262,6 +295,7 @@ class EndTurn:
     end: TurnEnd
     output: str = ""
     cause: str = ""
+    needed_approval: str = ""
 
     @property
     def needs(self) -> Needs:
@@ -269,7 +303,7 @@ class EndTurn:
         return Needs(turns=turn, words_of=turn, conversations_of=turn)
 
     def run(self, ledger: Ledger) -> Sequence[Call]:
-        turn = ledger.held(self.hold)
+        turn = replace(ledger.held(self.hold), needed_approval=self.needed_approval)
         return ended(ledger, turn, TurnEnded(end=self.end, output=self.output, cause=self.cause))
 
 
@@ -295,6 +329,14 @@ def ended(ledger: Ledger, turn: Turn, what: TurnEnded) -> Sequence[Call]:
     ledger.put_turn(turn)
     _begin_next(ledger, turn)
     return under_way
+
+
+def stopped(ledger: Ledger, turn: Turn, process: str, what: TurnEnded) -> Sequence[Call]:
+    """End a turn as its next writer, whatever runs it: that one can record nothing more (R5.1)."""
+    records: list[tuple[str, What]] = [(turn.agent, given(turn))] if turn.line == 0 else []
+    turn = replace(turn, writer=turn.writer + 1)
+    turn = ledger.append(turn, [*records, (turn.agent, WriterStarted(process=process, why="stopped"))])
+    return ended(ledger, turn, what)
 
 
 def _begin_next(ledger: Ledger, turn: Turn) -> None:
@@ -347,7 +389,7 @@ class ResumeTurn:
         if ledger.repeated(self.request) is not None:
             return
         turn = ledger.turn(self.turn_id)
-        if turn.state.over:
+        if turn.state.over or (turn.state.ended and not turn.saved):
             raise TurnHasEnded(turn.id)
         if turn.state is TurnState.WAITING:
             raise TurnWaiting(turn.id)
@@ -398,7 +440,8 @@ class AbandonTurn:
     """
 
     turn_id: TurnId
-    by: Principal
+    # None: whoever it ran for went.
+    by: Principal | None
     why: str
     process: str
     request: Repeatable | None = None
@@ -418,11 +461,8 @@ class AbandonTurn:
         turn = ledger.turn(self.turn_id)
         if turn.state.ended:
             raise TurnHasEnded(turn.id)
-        records: list[tuple[str, What]] = [(turn.agent, given(turn))] if turn.line == 0 else []
-        turn = replace(turn, writer=turn.writer + 1)
-        started = WriterStarted(process=self.process, why="stopped")
-        turn = ledger.append(turn, [*records, (turn.agent, started)])
-        under_way = ended(ledger, turn, TurnEnded(end=TurnEnd.ABANDONED, cause=self.why, by=self.by))
+        what = TurnEnded(end=TurnEnd.ABANDONED, cause=self.why, by=self.by)
+        under_way = stopped(ledger, turn, self.process, what)
         ledger.remember(self.request, turn.id)
         return under_way
 

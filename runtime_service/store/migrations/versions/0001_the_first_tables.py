@@ -262,6 +262,8 @@ def upgrade() -> None:
         sa.Column("after_turn_id", sa.String(), nullable=False),
         sa.Column("parent_turn_id", sa.String(), nullable=False),
         sa.Column("parent_address", sa.String(), nullable=False),
+        sa.Column("attended", sa.String(), nullable=False),
+        sa.Column("needed_approval", sa.String(), nullable=False),
         sa.Column("output", sa.Text(), nullable=False),
         sa.Column("cause", sa.Text(), nullable=False),
         sa.Column("ready_because", sa.String(), nullable=False),
