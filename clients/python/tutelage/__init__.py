@@ -1,4 +1,4 @@
-"""Tutelage for Python: connect to a runtime, and offer it tools.
+"""Tutelage for Python: connect to a runtime, offer it tools, and teach its agents.
 
 The names here are loaded when they are first used: the services import the stubs below this package, and
 nothing else of it.
@@ -10,14 +10,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tutelage.client import Tutelage, connect
+    from tutelage.client import Teaching, Tutelage, connect, connect_teaching
     from tutelage.errors import TutelageError
     from tutelage.host import ToolHost
     from tutelage.tools import CHANGES, READS, Call, Tool, current_call, tool
 
 _HOMES = {
+    "Teaching": "client",
     "Tutelage": "client",
     "connect": "client",
+    "connect_teaching": "client",
     "TutelageError": "errors",
     "ToolHost": "host",
     "CHANGES": "tools",
@@ -32,11 +34,13 @@ __all__ = [
     "CHANGES",
     "READS",
     "Call",
+    "Teaching",
     "Tool",
     "ToolHost",
     "Tutelage",
     "TutelageError",
     "connect",
+    "connect_teaching",
     "current_call",
     "tool",
 ]

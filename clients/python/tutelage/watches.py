@@ -16,10 +16,12 @@ from tutelage.channel import pause_before
 from tutelage.errors import TutelageError
 from tutelage.runtime.v1.approvals_pb2 import ApprovalFilter, WatchApprovalsRequest, WatchApprovalsResponse
 from tutelage.runtime.v1.turns_pb2 import TurnEvent, WatchTurnRequest, WatchTurnResponse
+from tutelage.teaching.v1.events_pb2 import WatchTeachingRequest, WatchTeachingResponse
 
 if TYPE_CHECKING:
     from tutelage.runtime.v1.approvals_pb2_grpc import ApprovalServiceAsyncStub
     from tutelage.runtime.v1.turns_pb2_grpc import TurnServiceAsyncStub
+    from tutelage.teaching.v1.events_pb2_grpc import TeachingEventServiceAsyncStub
 
 LONGEST_PAUSE_SECONDS = 5.0
 
@@ -53,6 +55,20 @@ async def watched_approvals(
 
     def opened() -> _Stream[WatchApprovalsResponse]:
         return approvals.WatchApprovals(WatchApprovalsRequest(filter=filter, cursor=cursor))
+
+    async with aclosing(_reopened(opened)) as responses:
+        async for response in responses:
+            cursor = response.cursor or cursor
+            yield response
+
+
+async def watched_teaching(
+    events: TeachingEventServiceAsyncStub, agent: str, cursor: str
+) -> AsyncGenerator[WatchTeachingResponse, None]:
+    """Yield what is corrected, proposed and changed."""
+
+    def opened() -> _Stream[WatchTeachingResponse]:
+        return events.WatchTeaching(WatchTeachingRequest(agent=agent, cursor=cursor))
 
     async with aclosing(_reopened(opened)) as responses:
         async for response in responses:
