@@ -1,7 +1,7 @@
 """A runtime service on a folder of its own, an agent with a script, a person who supervises, and what is on disk.
 
 The service is the real one on a real SQLite file: in this process (`House`), or as `python -m runtime_service`
-(`RuntimeProcess`, by `test_kills.py`). What was paid and what ran is counted in files, never in anybody's memory.
+(`ServiceProcess`, by `test_kills.py`). What was paid and what ran is counted in files, never in anybody's memory.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from tutelage import TutelageError
 from tutelage.journal_lines import state_name
 from tutelage.runtime.v1.approval_setting_pb2 import ApprovalSetting
 from tutelage.runtime.v1.turns_pb2 import Resolution, RunAgain, Turn
-from tutelage.runtime_process import RuntimeProcess
+from tutelage.service_process import ServiceProcess
 
 from tests.recovery.house import NOTHING, House, Rules, until
 
@@ -72,7 +72,7 @@ class Life:
     def __init__(self, folder: Path, reconnect_seconds: float) -> None:
         self.folder = folder
         self._reconnect_seconds = reconnect_seconds
-        self.runtime: RuntimeProcess
+        self.runtime: ServiceProcess
         self.host: asyncio.subprocess.Process | None = None
         self.house: House
         self.kills = 0
@@ -86,7 +86,7 @@ class Life:
             "TUTELAGE_RUNTIME_SCRIPTS_DIR": str(self.folder / "scripts"),
             "TUTELAGE_RUNTIME_RECONNECT_SECONDS": str(self._reconnect_seconds),
         }
-        self.runtime = await RuntimeProcess.start(self.folder, listen, settings)
+        self.runtime = await ServiceProcess.start("runtime", self.folder, listen, settings)
 
     async def start_host(self) -> None:
         with (self.folder / "host.log").open("ab") as log:

@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from tutelage.runtime_process import RuntimeProcess
+from tutelage.service_process import ServiceProcess
 
 from tests.recovery.hand_host import HandHost, changes, returned
 from tests.recovery.house import NOTHING, House, Rules
@@ -29,7 +29,7 @@ async def test_nothing_is_sent_under_a_session_that_lapsed(tmp_path: Path) -> No
         "TUTELAGE_RUNTIME_LEASE_KEEP_SECONDS": "0.3",
         "TUTELAGE_RUNTIME_RECONNECT_SECONDS": str(RECONNECT_SECONDS),
     }
-    runtime = await RuntimeProcess.start(tmp_path, settings=settings)
+    runtime = await ServiceProcess.start("runtime", tmp_path, settings=settings)
     here = House(tmp_path, runtime.address)
     try:
         async with HandHost(here, changes("write")) as host:

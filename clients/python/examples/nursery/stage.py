@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 from tutelage import Tutelage, connect
-from tutelage.runtime_process import RuntimeProcess
+from tutelage.service_process import ServiceProcess
 from tutelage.shown import shown
 from tutelage.token import Kind, make_token, signing_key
 
@@ -137,7 +137,7 @@ class Host:
 class Stage:
     """A folder with a runtime that serves from it."""
 
-    def __init__(self, folder: Path, runtime: RuntimeProcess, cleanup: AsyncExitStack) -> None:
+    def __init__(self, folder: Path, runtime: ServiceProcess, cleanup: AsyncExitStack) -> None:
         self.folder = folder
         self.runtime = runtime
         self.notes = folder / "notes"
@@ -193,7 +193,7 @@ async def set_up(folder: Path) -> AsyncIterator[Stage]:
         "TUTELAGE_RUNTIME_RECONNECT_SECONDS": RECONNECT_SECONDS,
     }
     async with AsyncExitStack() as cleanup:
-        runtime = await RuntimeProcess.start(folder, settings=settings)
+        runtime = await ServiceProcess.start("runtime", folder, settings=settings)
         cleanup.push_async_callback(runtime.stop)
         yield Stage(folder, runtime, cleanup)
 

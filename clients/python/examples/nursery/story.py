@@ -51,7 +51,7 @@ from tutelage.runtime.v1.turns_pb2 import (
     UnfinishedCall,
     Work,
 )
-from tutelage.runtime_process import StartError
+from tutelage.service_process import StartError
 from tutelage.shown import shown_json
 
 Events = AsyncGenerator[TurnEvent, None]

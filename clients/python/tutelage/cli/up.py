@@ -1,4 +1,4 @@
-"""`tutelage up`: the runtime for real use, on this machine alone."""
+"""`tutelage up`: both services for real use, on this machine alone."""
 
 from __future__ import annotations
 
@@ -7,72 +7,121 @@ import json
 import os
 import secrets
 import signal
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 
 from tutelage.cli.problems import CommandError, run
 from tutelage.cli.reach import DEFAULT_DATA_DIR, UP_FILE, DataDir, token_command
-from tutelage.runtime_process import RuntimeProcess, StartError
+from tutelage.service_process import ServiceProcess, StartError
 from tutelage.token import signing_key
 
 LISTEN = "127.0.0.1:7420"
+TEACHING_LISTEN = "127.0.0.1:7421"
+# Ten together. The runtime goes first and has the longer part: what it does ends with words of teaching's.
+RUNTIME_STOP_SECONDS = 7.0
+TEACHING_STOP_SECONDS = 3.0
+
+Result = TypeVar("Result")
 
 
 def up(
     data_dir: DataDir = DEFAULT_DATA_DIR,
     listen: Annotated[str, typer.Option(help="Where the runtime listens; port 0: any free one.")] = LISTEN,
+    teaching_listen: Annotated[str, typer.Option(help="Where the teaching service listens.")] = TEACHING_LISTEN,
 ) -> None:
-    """Start the runtime on the data folder, say how to sign in, and stay until Ctrl-C."""
-    run(_up(data_dir, listen))
+    """Start both services on the data folder, say how to sign in, and stay until Ctrl-C."""
+    run(_up(data_dir, listen, teaching_listen))
 
 
-async def _up(data_dir: Path, listen: str) -> None:
+class _Stopped(Exception):
+    """Somebody asked to stop."""
+
+
+async def _up(data_dir: Path, listen: str, teaching_listen: str) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
     signing_key(data_dir)
-    runtime = await _started(data_dir, listen, stop)
-    if runtime is None:
+    try:
+        teaching = await _unless(stop, ServiceProcess.start("teaching", data_dir, teaching_listen))
+        async with _stopped_after(teaching, TEACHING_STOP_SECONDS):
+            told = {"TUTELAGE_RUNTIME_TEACHING_ADDRESS": teaching.address}
+            runtime = await _unless(stop, ServiceProcess.start("runtime", data_dir, listen, told))
+            async with _stopped_after(runtime, RUNTIME_STOP_SECONDS):
+                await _serve(data_dir, runtime, teaching, stop)
+    except _Stopped:
         return
-    left = data_dir / UP_FILE
-    try:
-        _leave(left, {"runtime": runtime.address, "pid": os.getpid(), "runtime_pid": runtime.pid})
-        _greet(data_dir, runtime)
-        await _until_stopped(runtime, stop)
-    finally:
-        left.unlink(missing_ok=True)
-        code = await runtime.stop()
-    if code != 0:
-        raise CommandError(f"The runtime ended with {code}. Its log is {data_dir / 'runtime.log'}.")
-
-
-async def _started(data_dir: Path, listen: str, stop: asyncio.Event) -> RuntimeProcess | None:
-    """Start the runtime; None where somebody asked to stop before it served."""
-    starting = asyncio.create_task(RuntimeProcess.start(data_dir, listen))
-    stopping = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
-        return await starting if starting.done() else None
     except StartError as error:
         raise CommandError(str(error)) from None
+
+
+async def _serve(data_dir: Path, runtime: ServiceProcess, teaching: ServiceProcess, stop: asyncio.Event) -> None:
+    """Tell where the services are, until somebody asks to stop.
+
+    Raises CommandError as soon as one of them ends by itself.
+    """
+    left = data_dir / UP_FILE
+    found = {
+        "runtime": runtime.address,
+        "teaching": teaching.address,
+        "pid": os.getpid(),
+        "runtime_pid": runtime.pid,
+        "teaching_pid": teaching.pid,
+    }
+    try:
+        _leave(left, found)
+        _greet(data_dir, runtime, teaching)
+        await _unless(stop, _ended(runtime, teaching))
     finally:
-        starting.cancel()
-        stopping.cancel()
-        await asyncio.gather(starting, stopping, return_exceptions=True)
+        left.unlink(missing_ok=True)
 
 
-async def _until_stopped(runtime: RuntimeProcess, stop: asyncio.Event) -> None:
-    ended = asyncio.create_task(runtime.ended())
+@asynccontextmanager
+async def _stopped_after(service: ServiceProcess, within: float) -> AsyncIterator[None]:
+    """Stop a service at the end of the block. Raises CommandError where it does not end well."""
+    try:
+        yield
+    finally:
+        code = await service.stop(within)
+    if code != 0:
+        raise CommandError(_end(service, code))
+
+
+async def _unless(stop: asyncio.Event, wanted: Coroutine[Any, Any, Result]) -> Result:
+    """Wait for what is wanted. Raises _Stopped where somebody asks to stop first."""
+    wanting = asyncio.create_task(wanted)
     stopping = asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait((ended, stopping), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((wanting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if not wanting.done():
+            raise _Stopped
+        return await wanting
     finally:
-        ended.cancel()
+        wanting.cancel()
         stopping.cancel()
-        await asyncio.gather(ended, stopping, return_exceptions=True)
+        await asyncio.gather(wanting, stopping, return_exceptions=True)
+
+
+async def _ended(*services: ServiceProcess) -> NoReturn:
+    """Wait until one of the services has ended, and raise CommandError."""
+    ends = {asyncio.create_task(service.ended()): service for service in services}
+    try:
+        done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for end in ends:
+            end.cancel()
+        await asyncio.gather(*ends, return_exceptions=True)
+    end = done.pop()
+    raise CommandError(_end(ends[end], end.result()))
+
+
+def _end(service: ServiceProcess, code: int) -> str:
+    return f"The {service.name} ended with {code}. Its log is {service.log}."
 
 
 def _leave(path: Path, found: dict[str, object]) -> None:
@@ -82,9 +131,10 @@ def _leave(path: Path, found: dict[str, object]) -> None:
     draft.rename(path)
 
 
-def _greet(data_dir: Path, runtime: RuntimeProcess) -> None:
-    typer.echo(f"The runtime serves at {runtime.address}; its data is in {data_dir}.")
-    typer.echo("To sign in, in another terminal:")
+def _greet(data_dir: Path, runtime: ServiceProcess, teaching: ServiceProcess) -> None:
+    typer.echo(f"The runtime serves at {runtime.address}, the teaching service at {teaching.address}.")
+    typer.echo(f"Their data is in {data_dir}. To sign in, in another terminal:")
     typer.echo(f"  export TUTELAGE_TO_RUNTIME={runtime.address}")
+    typer.echo(f"  export TUTELAGE_TO_TEACHING={teaching.address}")
     typer.echo(f"  export TUTELAGE_TOKEN=$({token_command(data_dir)})")
-    typer.echo("Ctrl-C stops it.")
+    typer.echo("Ctrl-C stops them.")
