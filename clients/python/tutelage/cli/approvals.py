@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import uuid
 from contextlib import aclosing
@@ -10,10 +9,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
+from tutelage.cli.layout import print_line, print_named
 from tutelage.cli.problems import CommandError, run
+from tutelage.cli.prompt import confirm
 from tutelage.cli.reach import DEFAULT_DATA_DIR, DataDir, reach
 from tutelage.client import Tutelage
 from tutelage.journal_lines import approval_state_name, time_of, who
@@ -114,7 +113,7 @@ async def _approve(approval_id: str, yes: bool, pinned: str, data_dir: Path) -> 
         if pinned and pinned != approval.fingerprint:
             raise CommandError("This is not what you saw: its fingerprint is another. Nothing was decided.")
         if not yes:
-            await _ask()
+            await confirm("Approve exactly this?", "Not approved. To say no, use `tutelage approvals deny`.")
         await _decide(
             runtime,
             DecideApprovalRequest(
@@ -136,38 +135,28 @@ async def _deny(approval_id: str, reason: str, data_dir: Path) -> None:
         )
 
 
-async def _ask() -> None:
-    if not sys.stdin.isatty():
-        raise CommandError("There is no terminal to ask at. Add --yes to approve what was shown.")
-    if not await asyncio.to_thread(typer.confirm, "Approve exactly this?"):
-        raise CommandError("Not approved. To say no, use `tutelage approvals deny`.")
-
-
 async def _decide(runtime: Tutelage, request: DecideApprovalRequest) -> None:
     _print_short((await runtime.approvals.DecideApproval(request)).approval)
 
 
 def _print(approval: Approval, most: int = MOST_CHARACTERS) -> None:
     """Print all that a yes covers, escaped."""
-    console = Console(highlight=False)
-    console.print(Text(f"{shown(approval.tool)}  {shown(approval.id)}", style="bold"), soft_wrap=True)
-    for name, value in (
+    facts = (
         ("state", approval_state_name(approval.state)),
-        ("does", shown(approval.tool_description)),
-        ("call", shown(approval.address)),
-        ("turn", shown(approval.turn_id)),
-        ("for", shown(who(approval.work_for))),
-        ("given by", shown(who(approval.given_by))),
-        ("put to", shown(", ".join(approval.put_to))),
-        ("asked", f"{time_of(approval.ask_time)} by {shown(approval.asked_by_rule)}"),
-        ("said", shown(approval.said)),
-        ("fingerprint", shown(approval.fingerprint)),
-    ):
-        if value:
-            console.print(Text(f"  {name:<12}{value}"), soft_wrap=True)
-    console.print(Text("  input"), soft_wrap=True)
+        ("does", approval.tool_description),
+        ("call", approval.address),
+        ("turn", approval.turn_id),
+        ("for", who(approval.work_for)),
+        ("given by", who(approval.given_by)),
+        ("put to", ", ".join(approval.put_to)),
+        ("asked", f"{time_of(approval.ask_time)} by {approval.asked_by_rule}"),
+        ("said", approval.said),
+        ("fingerprint", approval.fingerprint),
+    )
+    print_named(f"{approval.tool}  {approval.id}", facts)
+    print_line("  input")
     for line in shown_json(approval.input_json, most).split("\n"):
-        console.print(Text(f"    {line}"), soft_wrap=True)
+        print_line(f"    {line}")
 
 
 def _print_short(approval: Approval) -> None:
@@ -180,4 +169,4 @@ def _print_short(approval: Approval) -> None:
         by and f"by {by}",
         approval.outcome,
     )
-    Console(highlight=False).print(Text(shown("  ".join(part for part in parts if part))), soft_wrap=True)
+    print_line(shown("  ".join(part for part in parts if part)))

@@ -1,4 +1,4 @@
-"""`tutelage`: start what there is, sign in, look at turns, and answer what waits."""
+"""`tutelage`: start what there is, sign in, look at turns, answer what waits, and teach."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tutelage.cli import approvals, turns, up
+from tutelage.cli import approvals, teach, turns, up
 from tutelage.cli.problems import CommandError, fail
 from tutelage.cli.reach import DEFAULT_DATA_DIR, DataDir
 from tutelage.token import EIGHT_HOURS, TokenError, make_token, signing_key
@@ -20,6 +20,7 @@ app = typer.Typer(
 app.command("up")(up.up)
 app.add_typer(turns.app, name="turn")
 app.add_typer(approvals.app, name="approvals")
+app.add_typer(teach.app, name="teach")
 
 
 class AccountKind(StrEnum):

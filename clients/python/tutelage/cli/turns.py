@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tutelage.cli.layout import print_line, print_table
 from tutelage.cli.problems import run
 from tutelage.cli.reach import DEFAULT_DATA_DIR, DataDir, reach
 from tutelage.client import Tutelage
@@ -22,8 +22,6 @@ from tutelage.runtime.v1.turns_pb2 import GetTurnRequest, ListRecordsRequest, Tu
 from tutelage.shown import shown
 
 app = typer.Typer(no_args_is_help=True, help="Look at turns.")
-
-CELL_CHARACTERS = 200
 
 
 @app.callback()
@@ -66,24 +64,23 @@ async def records_of(runtime: Tutelage, turn_id: str) -> list[Record]:
 
 
 def _print(turn: Turn, records: list[Record]) -> None:
-    console = Console(highlight=False)
-    console.print(_facts(turn))
+    Console(highlight=False).print(_facts(turn))
     if turn.waiting:
         rows = [(each.id, each.tool, each.input_json, ", ".join(each.put_to)) for each in turn.waiting]
-        console.print(_table("It waits for", ("approval", "tool", "input", "put to"), rows))
+        print_table("It waits for", ("approval", "tool", "input", "put to"), rows)
     if turn.unfinished:
         calls = [(each.call_id, each.tool, each.input_json, each.host) for each in turn.unfinished]
-        console.print(_table("May have run", ("call", "tool", "input", "host"), calls))
+        print_table("May have run", ("call", "tool", "input", "host"), calls)
     if turn.receipts:
         receipts = [
-            (each.path, str(each.instruction_set), ", ".join(each.instructions_sent), each.instructions_hash)
+            (each.task_id, str(each.instruction_set), ", ".join(each.instructions_sent), each.instructions_hash)
             for each in turn.receipts
         ]
-        console.print(_table("It ran with", ("task", "set", "instructions", "hash"), receipts))
+        print_table("It ran with", ("task", "set", "instructions", "hash"), receipts)
     lines = [(str(each.line), str(each.writer), time_of(each.time), each.address, line_of(each)) for each in records]
-    console.print(_table("Records", ("line", "writer", "time", "address", "what"), lines))
+    print_table("Records", ("line", "writer", "time", "address", "what"), lines)
     if records:
-        console.print(Text(f"chain head  {records[-1].chain}"), soft_wrap=True)
+        print_line(f"chain head  {records[-1].chain}")
 
 
 def _facts(turn: Turn) -> Table:
@@ -104,12 +101,3 @@ def _facts(turn: Turn) -> Table:
         if value:
             facts.add_row(Text(name, style="bold"), Text(shown(value)))
     return facts
-
-
-def _table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
-    table = Table(title=title, title_justify="left", expand=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(shown(cell, CELL_CHARACTERS)) for cell in row))
-    return table
