@@ -22,7 +22,7 @@ $(STAMP): requirements/dev.txt requirements/uv.txt pyproject.toml
 	@$(PIP) install --no-index --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# The first half of the nursery story. YES=1 answers for a run without a terminal.
+# The nursery story. YES=1 answers for a run without a terminal.
 run: $(STAMP)
 	@$(BIN)/python clients/python/examples/nursery/story.py $(if $(YES),--yes)
 

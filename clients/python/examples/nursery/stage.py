@@ -1,7 +1,7 @@
-"""What the nursery story needs around it: the processes, the people, the terminal.
+"""What the nursery story needs around it: the processes and the people.
 
-All of it is real: a runtime service on SQLite, a tool host in a process of its own, a token for each person,
-and a folder of notes.
+All of it is real: both services on SQLite, a tool host in a process of its own, a token for each person, and a folder
+of notes.
 """
 
 from __future__ import annotations
@@ -14,80 +14,21 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from rich.console import Console
-from rich.panel import Panel
-from rich.text import Text
-from tutelage import Tutelage, connect
+from tutelage import Teaching, Tutelage, connect, connect_teaching
+from tutelage.runtime.v1.tools_pb2 import ListToolsRequest
 from tutelage.service_process import ServiceProcess
-from tutelage.shown import shown
 from tutelage.token import Kind, make_token, signing_key
 
 HERE = Path(__file__).parent
+MODELS = ("gardener", "tagger")
 # How long anything may take that no person is asked about.
 DEADLINE_SECONDS = 60.0
 # A host that is gone for so long has left its calls unfinished. Short, for the telling.
 RECONNECT_SECONDS = "3"
-
-
-class StoryError(Exception):
-    """Something did not come out as told."""
-
-
-def expect(true: bool, told: str) -> None:
-    """Hold the story to what it tells."""
-    if not true:
-        raise StoryError(f"It should have been so, and was not: {told}")
-
-
-class Terminal:
-    """Where the story is told, and where the person sits. With `yes` it answers for them."""
-
-    def __init__(self, yes: bool) -> None:
-        self.yes = yes
-        self._console = Console(highlight=False, soft_wrap=True)
-
-    def title(self, words: str) -> None:
-        self._console.print()
-        self._console.rule(Text(words, style="bold"), align="left")
-
-    def tell(self, words: str) -> None:
-        self._console.print(Text(words))
-
-    def quote(self, who: str, words: str) -> None:
-        self._console.print(Text(f"{who:>9}  ", style="bold").append(shown(words, 300), style="not bold"))
-
-    def show(self, title: str, body: str) -> None:
-        self._console.print(Panel(Text(body), title=Text(title), title_align="left", expand=False))
-
-    async def asks(self, question: str, meant: bool) -> bool:
-        """Ask yes or no; `meant` is what the story would have, and what it takes where nobody sits here."""
-        said = await self.ask(f"{question} (y/n)", "y" if meant else "n")
-        return said.lower() in ("y", "yes")
-
-    async def ask(self, question: str, default: str) -> str:
-        """Ask for a line; an empty one is the default."""
-        self._console.print(Text(f"  ? {question} [{shown(default)}] ", style="bold"), end="")
-        if self.yes:
-            self._console.print(Text(default))
-            return default
-        line = await _line()
-        if not line:
-            raise StoryError("Nobody answered at the prompt. Use --yes (make run YES=1) without a terminal.")
-        return line.strip() or default
-
-
-async def _line() -> str:
-    loop = asyncio.get_running_loop()
-    typed = asyncio.Event()
-    loop.add_reader(sys.stdin, typed.set)
-    try:
-        await typed.wait()
-        return sys.stdin.readline()
-    finally:
-        loop.remove_reader(sys.stdin)
 
 
 class Host:
@@ -134,49 +75,84 @@ class Host:
             await self._process.wait()
 
 
-class Stage:
-    """A folder with a runtime that serves from it."""
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody who is signed in at both services."""
 
-    def __init__(self, folder: Path, runtime: ServiceProcess, cleanup: AsyncExitStack) -> None:
+    runtime: Tutelage
+    teaching: Teaching
+
+
+class Stage:
+    """A folder with two services that serve from it."""
+
+    host: Host
+
+    def __init__(
+        self, folder: Path, runtime: ServiceProcess, teaching: ServiceProcess, cleanup: AsyncExitStack
+    ) -> None:
         self.folder = folder
         self.runtime = runtime
+        self.teaching = teaching
         self.notes = folder / "notes"
         self.accident = folder / "die-after-effect"
         self._cleanup = cleanup
-        self._replies_before = len(lines_of(self._requests))
+        self._replies_before = {model: len(self._requests(model)) for model in MODELS}
         self._runs_before = len(lines_of(self._runs))
+        self._tags_before = len(lines_of(self._tags))
 
     def token(self, who: str, kind: Kind, *roles: str) -> str:
         return make_token(signing_key(self.folder), sub=who, kind=kind, roles=roles)
 
-    async def person(self, who: str, *roles: str) -> Tutelage:
-        """Sign a person in, over a connection of their own."""
-        return await self._cleanup.enter_async_context(connect(self.runtime.address, self.token(who, "person", *roles)))
+    async def person(self, who: str, *roles: str) -> Person:
+        """Sign a person in, over connections of their own."""
+        token = self.token(who, "person", *roles)
+        return Person(
+            await self._cleanup.enter_async_context(connect(self.runtime.address, token)),
+            await self._cleanup.enter_async_context(connect_teaching(self.teaching.address, token)),
+        )
 
-    async def host(self) -> Host:
-        """Start a tool host."""
-        host = await Host.start(self)
-        self._cleanup.push_async_callback(host.stop)
-        return host
+    async def start_host(self) -> None:
+        """Start the tool host, or another one where it has died."""
+        self.host = await Host.start(self)
+        self._cleanup.push_async_callback(self.host.stop)
+
+    async def tools_on_offer(self, runtime: Tutelage) -> None:
+        """Look until the host's hello has been taken: no event tells of tools."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while not (await runtime.tools.ListTools(ListToolsRequest())).tools:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
 
     def note(self, name: str) -> str:
         return (self.notes / name).read_text()
 
-    def replies_paid(self) -> int:
-        """Count the replies in the scripted model's own file."""
-        return len(lines_of(self._requests)) - self._replies_before
+    def replies_paid(self, model: str) -> int:
+        """Count the replies in a scripted model's own file."""
+        return len(self._requests(model)) - self._replies_before[model]
+
+    def system_sent(self, model: str) -> list[str]:
+        """Return the system prompt that a model was sent last, part by part, by its own file."""
+        system: str = json.loads(self._requests(model)[-1])["system"]
+        return system.split("\n\n")
 
     def tool_runs(self) -> list[str]:
         """Name the tools that ran, by the tools' own file."""
         return [json.loads(line)["tool"] for line in lines_of(self._runs)[self._runs_before :]]
 
-    @property
-    def _requests(self) -> Path:
-        return self.folder / "scripts" / "gardener.requests.jsonl"
+    def tags(self) -> list[str]:
+        """Return the tags that were printed."""
+        return lines_of(self._tags)[self._tags_before :]
+
+    def _requests(self, model: str) -> list[str]:
+        return lines_of(self.folder / "scripts" / f"{model}.requests.jsonl")
 
     @property
     def _runs(self) -> Path:
         return self.folder / "tool-runs.jsonl"
+
+    @property
+    def _tags(self) -> Path:
+        return self.folder / "tags.txt"
 
 
 def lines_of(path: Path) -> list[str]:
@@ -186,20 +162,24 @@ def lines_of(path: Path) -> list[str]:
 
 @asynccontextmanager
 async def set_up(folder: Path) -> AsyncIterator[Stage]:
-    """Lay out the notes and the script, and start the runtime; stop all that was started at the end."""
+    """Lay out the notes and the scripts, and start the services; stop all that was started at the end."""
     _lay_out(folder)
-    settings = {
-        "TUTELAGE_RUNTIME_SCRIPTS_DIR": str(folder / "scripts"),
-        "TUTELAGE_RUNTIME_RECONNECT_SECONDS": RECONNECT_SECONDS,
-    }
     async with AsyncExitStack() as cleanup:
+        teaching = await ServiceProcess.start("teaching", folder)
+        cleanup.push_async_callback(teaching.stop)
+        settings = {
+            "TUTELAGE_RUNTIME_SCRIPTS_DIR": str(folder / "scripts"),
+            "TUTELAGE_RUNTIME_RECONNECT_SECONDS": RECONNECT_SECONDS,
+            "TUTELAGE_RUNTIME_TEACHING_ADDRESS": teaching.address,
+        }
         runtime = await ServiceProcess.start("runtime", folder, settings=settings)
         cleanup.push_async_callback(runtime.stop)
-        yield Stage(folder, runtime, cleanup)
+        yield Stage(folder, runtime, teaching, cleanup)
 
 
 def _lay_out(folder: Path) -> None:
     shutil.copytree(HERE / "notes", folder / "notes", dirs_exist_ok=True)
     (folder / "scripts").mkdir(exist_ok=True)
-    shutil.copy(HERE / "gardener.yaml", folder / "scripts" / "gardener.yaml")
+    for model in MODELS:
+        shutil.copy(HERE / f"{model}.yaml", folder / "scripts" / f"{model}.yaml")
     (folder / "die-after-effect").unlink(missing_ok=True)

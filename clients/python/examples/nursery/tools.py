@@ -1,9 +1,9 @@
-"""The nursery's tool host: a folder of notes, to be read and written.
+"""The nursery's tool host: a folder of notes, to be read and written, and a printer of tags.
 
     TUTELAGE_TO_RUNTIME=127.0.0.1:7420 TUTELAGE_TOKEN=… python tools.py NOTES_FOLDER
 
 Each run of a tool is a line in `tool-runs.jsonl` beside the folder, written as it begins: so that the story
-can count what really ran. SIGTERM drains the host.
+can count what really ran. Each printed tag is a line in `tags.txt` there. SIGTERM drains the host.
 """
 
 from __future__ import annotations
@@ -54,6 +54,14 @@ def nursery(notes: Path) -> ToolHost:
         draft.rename(path)
         _die_if_told_to()
         return f"wrote {name}, {len(text)} characters"
+
+    @host.tool(effects=CHANGES, timeout=20)
+    def print_tag(words: Annotated[str, Field(description="What the tag says.", pattern=r"^[^\n]+$")]) -> str:
+        """Print the tag that hangs on a plant."""
+        _count("print_tag")
+        with (notes.parent / "tags.txt").open("a") as printer:
+            printer.write(words + "\n")
+        return f"printed {words}"
 
     def _path(name: str) -> Path:
         if not re.fullmatch(r"[a-z0-9_-]+\.md", name):
