@@ -1,16 +1,10 @@
-"""The command line, as a person runs it: a process, its output, its exit code."""
+"""The command line: tokens, turns, approvals, and how each command finds the runtime."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import re
 import signal
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,94 +38,10 @@ from tutelage.runtime.v1.turns_pb2 import (
     Work,
 )
 
-from tests.client.runtime_double import WAIT_SECONDS, RuntimeDouble, refuse
+from tests.client.commands import Ran, finished, heard, ran, started
+from tests.client.runtime_double import RuntimeDouble, refuse
 
 GUS = Principal(id="gus", kind=PRINCIPAL_KIND_PERSON)
-
-# What `tutelage up` starts: it serves its health, tells its address, and stops when it is told to.
-SMALL_SERVICE = """
-import asyncio, os, pathlib, signal
-from grpc import aio
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-
-async def main():
-    folder = pathlib.Path(os.environ["TUTELAGE_RUNTIME_DATA_DIR"])
-    if (folder / "broken").exists():
-        raise SystemExit("The database cannot be opened.")
-    server = aio.server()
-    servicer = health.aio.HealthServicer()
-    await servicer.set("", health_pb2.HealthCheckResponse.SERVING)
-    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-    port = server.add_insecure_port(os.environ["TUTELAGE_RUNTIME_LISTEN"])
-    await server.start()
-    address = folder / "runtime.address"
-    address.write_text(f"127.0.0.1:{port}")
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    await stop.wait()
-    await server.stop(1)
-    address.unlink()
-
-asyncio.run(main())
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """What a command came to."""
-
-    code: int
-    out: str
-    err: str
-
-    def refused(self, code: int = 1) -> str:
-        """Return the one line on stderr of a command that failed."""
-        assert self.code == code, self
-        assert self.out == "" or code == 1
-        assert "Traceback" not in self.err
-        lines = self.err.strip().split("\n")
-        assert len(lines) == 1, lines
-        assert lines[0].startswith("tutelage: ")
-        return lines[0]
-
-
-@asynccontextmanager
-async def started(*arguments: str, cwd: Path, **settings: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("TUTELAGE_")}
-    process = await asyncio.create_subprocess_exec(
-        str(Path(sys.executable).with_name("tutelage")),
-        *arguments,
-        cwd=cwd,
-        env={**clean, "COLUMNS": "200", **settings},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
-
-
-async def heard(process: asyncio.subprocess.Process, words: str) -> str:
-    """Read what the process says until it has said this."""
-    assert process.stdout is not None
-    said = ""
-    async with asyncio.timeout(WAIT_SECONDS):
-        while words not in said:
-            line = (await process.stdout.readline()).decode()
-            assert line, f"it ended without {words}: {said}"
-            said += line
-    return said
-
-
-async def finished(process: asyncio.subprocess.Process) -> Ran:
-    async with asyncio.timeout(WAIT_SECONDS):
-        out, err = await process.communicate()
-    assert process.returncode is not None
-    return Ran(process.returncode, out.decode(), err.decode())
 
 
 class Person:
@@ -149,11 +59,6 @@ class Person:
 @pytest.fixture
 def hale(double: RuntimeDouble, tmp_path: Path) -> Person:
     return Person(double, tmp_path)
-
-
-async def ran(*arguments: str, cwd: Path, **settings: str) -> Ran:
-    async with started(*arguments, cwd=cwd, **settings) as process:
-        return await finished(process)
 
 
 def answer(response: Any) -> Any:
@@ -455,67 +360,3 @@ async def test_a_watch_shows_each_event_as_it_comes_and_goes_on(double: RuntimeD
     assert double.approvals.asked[-1].cursor == "1"
     assert stopped.code == 130
     assert stopped.err == ""
-
-
-# up
-
-
-@pytest.fixture
-def small_service(tmp_path: Path) -> Path:
-    """A folder to run `tutelage up` in, where `python -m runtime_service` is the small service."""
-    package = tmp_path / "runtime_service"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "__main__.py").write_text(SMALL_SERVICE)
-    return tmp_path
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-async def test_up_serves_says_how_to_sign_in_and_stops_cleanly(small_service: Path, number: signal.Signals) -> None:
-    data = small_service / "tutelage-data"
-    data.mkdir(mode=0o700)
-    # What a runtime that was killed left behind says nothing.
-    (data / "runtime.address").write_text("127.0.0.1:1")
-
-    async with started("up", "--listen", "127.0.0.1:0", cwd=small_service) as process:
-        said = await heard(process, "Ctrl-C")
-        left = json.loads((data / "up.json").read_text())
-        command = re.search(r"TUTELAGE_TOKEN=\$\(tutelage (.*)\)", said)
-        assert command is not None
-        token = await ran(*command[1].split(), cwd=small_service)
-        listed = await ran("approvals", "list", cwd=small_service, TUTELAGE_TOKEN=token.out.strip())
-        process.send_signal(number)
-        stopped = await finished(process)
-
-    assert f"export TUTELAGE_TO_RUNTIME={left['runtime']}" in said
-    assert left["pid"] == process.pid
-    # It was found by what `up` left: the small service has no approvals, and says so.
-    assert "cannot be reached" not in listed.refused()
-    assert stopped.code == 0, stopped.err
-    assert not (data / "up.json").exists()
-    assert not (data / "runtime.address").exists()
-    with pytest.raises(ProcessLookupError):
-        os.kill(left["runtime_pid"], 0)
-
-
-async def test_up_says_why_the_runtime_did_not_start(small_service: Path) -> None:
-    (small_service / "data").mkdir()
-    (small_service / "data" / "broken").touch()
-
-    made = await ran("up", "--data-dir", "data", cwd=small_service)
-
-    line = made.refused()
-    assert "The database cannot be opened." in line
-    assert "runtime.log" in line
-
-
-async def test_up_ends_when_its_runtime_does(small_service: Path) -> None:
-    async with started("up", "--listen", "127.0.0.1:0", cwd=small_service) as process:
-        await heard(process, "Ctrl-C")
-        left = json.loads((small_service / "tutelage-data" / "up.json").read_text())
-        os.kill(left["runtime_pid"], signal.SIGKILL)
-        stopped = await finished(process)
-
-    assert stopped.code == 1
-    assert "The runtime ended with -9." in stopped.err
-    assert not (small_service / "tutelage-data" / "up.json").exists()

@@ -89,7 +89,7 @@ class Newcomer:
     @contextmanager
     def up(self, listen: str) -> Iterator[str]:
         """`tutelage up`; yields where the runtime serves."""
-        with self.starts("tutelage", "up", "--listen", listen) as process:
+        with self.starts("tutelage", "up", "--listen", listen, "--teaching-listen", "127.0.0.1:0") as process:
             address = re.search(r"TUTELAGE_TO_RUNTIME=(\S+)", heard(process, "TUTELAGE_TO_RUNTIME="))
             assert address is not None
             yield address[1]

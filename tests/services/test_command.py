@@ -13,7 +13,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection
-from tutelage.runtime_process import LOG_FILE, RuntimeProcess
+from tutelage.service_process import ServiceProcess
 
 from runtime_service.store.migrations import migrate
 from runtime_service.store.tables import metadata
@@ -77,7 +77,7 @@ async def test_a_wrong_setting_is_told_in_one_line(tmp_path: Path, name: str, va
 
 async def test_one_process_alone_serves_a_data_folder(tmp_path: Path) -> None:
     """R6.1: on SQLite one process holds the folder's lock; a second one says so in one line."""
-    first = await RuntimeProcess.start(tmp_path)
+    first = await ServiceProcess.start("runtime", tmp_path)
     try:
         code, _, err = await command(TUTELAGE_DATA_DIR=tmp_path, TUTELAGE_RUNTIME_LISTEN="127.0.0.1:0")
     finally:
@@ -124,7 +124,7 @@ async def test_the_log_is_json_with_turn_writer_and_tenant_and_without_words_or_
     settings = {"TUTELAGE_RUNTIME_SCRIPTS_DIR": str(tmp_path / "scripts"), "TUTELAGE_RUNTIME_LOG_LEVEL": "debug"}
     async with AsyncExitStack() as cleanup:
         service = Service(tmp_path, cleanup, Logged())
-        process = await RuntimeProcess.start(tmp_path, settings=settings)
+        process = await ServiceProcess.start("runtime", tmp_path, settings=settings)
         cleanup.push_async_callback(process.stop)
         service.address = process.address
         async with wire_host(service) as host:
@@ -136,7 +136,7 @@ async def test_the_log_is_json_with_turn_writer_and_tenant_and_without_words_or_
             host.say(await host.call(), output_json=json.dumps(secret["output"]))
             await service.ended(turn_id)
         stopped = await within_deadline(process.stop())
-    log = (tmp_path / LOG_FILE).read_text()
+    log = process.log.read_text()
     tokens = [service.token(who).split(".")[1] for who in ("gus", "ana", "worker")]
 
     assert stopped == 0

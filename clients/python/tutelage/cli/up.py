@@ -8,7 +8,7 @@ import os
 import secrets
 import signal
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
@@ -83,9 +83,10 @@ async def _serve(data_dir: Path, runtime: ServiceProcess, teaching: ServiceProce
 
 @asynccontextmanager
 async def _stopped_after(service: ServiceProcess, within: float) -> AsyncIterator[None]:
-    """Stop a service at the end of the block. Raises CommandError where it does not end well."""
+    """Stop a service at the end of the block, also where somebody asked to. Raises CommandError for a bad end."""
     try:
-        yield
+        with suppress(_Stopped):
+            yield
     finally:
         code = await service.stop(within)
     if code != 0:

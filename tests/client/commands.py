@@ -1,0 +1,76 @@
+"""The command line as a person runs it: a process, its output, its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.client.runtime_double import WAIT_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+    def refused(self, code: int = 1) -> str:
+        """Return the one line on stderr of a command that failed."""
+        assert self.code == code, self
+        assert self.out == "" or code == 1
+        assert "Traceback" not in self.err
+        lines = self.err.strip().split("\n")
+        assert len(lines) == 1, lines
+        assert lines[0].startswith("tutelage: ")
+        return lines[0]
+
+
+@asynccontextmanager
+async def started(*arguments: str, cwd: Path, **settings: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("TUTELAGE_")}
+    process = await asyncio.create_subprocess_exec(
+        str(Path(sys.executable).with_name("tutelage")),
+        *arguments,
+        cwd=cwd,
+        env={**clean, "COLUMNS": "200", **settings},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def heard(process: asyncio.subprocess.Process, words: str) -> str:
+    """Read what the process says until it has said this."""
+    assert process.stdout is not None
+    said = ""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while words not in said:
+            line = (await process.stdout.readline()).decode()
+            assert line, f"it ended without {words}: {said}"
+            said += line
+    return said
+
+
+async def finished(process: asyncio.subprocess.Process) -> Ran:
+    async with asyncio.timeout(WAIT_SECONDS):
+        out, err = await process.communicate()
+    assert process.returncode is not None
+    return Ran(process.returncode, out.decode(), err.decode())
+
+
+async def ran(*arguments: str, cwd: Path, **settings: str) -> Ran:
+    async with started(*arguments, cwd=cwd, **settings) as process:
+        return await finished(process)
