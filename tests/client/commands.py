@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,15 +32,23 @@ class Ran:
         return lines[0]
 
 
+def started(*arguments: str, cwd: Path, **settings: str) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
+    """Start the command without a terminal."""
+    return started_at(asyncio.subprocess.DEVNULL, *arguments, cwd=cwd, **settings)
+
+
 @asynccontextmanager
-async def started(*arguments: str, cwd: Path, **settings: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def started_at(
+    terminal: int, *arguments: str, cwd: Path, **settings: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Start the command; what it reads comes from this file descriptor."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TUTELAGE_")}
     process = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).with_name("tutelage")),
         *arguments,
         cwd=cwd,
         env={**clean, "COLUMNS": "200", **settings},
-        stdin=asyncio.subprocess.DEVNULL,
+        stdin=terminal,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

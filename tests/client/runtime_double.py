@@ -29,6 +29,7 @@ from tutelage.runtime.v1.tools_pb2 import (
     ToolCall,
     ToolCalls,
 )
+from tutelage.teaching.v1 import events_pb2_grpc
 
 WAIT_SECONDS = 20
 
@@ -201,6 +202,12 @@ class Approvals(LaidDown, approvals_pb2_grpc.ApprovalServiceServicer):
     WatchApprovals = LaidDown.stream
 
 
+class TeachingEvents(LaidDown, events_pb2_grpc.TeachingEventServiceServicer):
+    """What is taught, as a test lays it down."""
+
+    WatchTeaching = LaidDown.stream
+
+
 class RuntimeDouble:
     """A server on a port of its own, that can be stopped and started again there."""
 
@@ -209,6 +216,7 @@ class RuntimeDouble:
         # What a test does not use answers UNIMPLEMENTED: abstract in the stubs' types, not as they run.
         self.turns = Turns()  # type: ignore[abstract]
         self.approvals = Approvals()  # type: ignore[abstract]
+        self.teaching_events = TeachingEvents()
         self.address = "127.0.0.1:0"
         self._server: aio.Server | None = None
 
@@ -217,6 +225,7 @@ class RuntimeDouble:
         tools_pb2_grpc.add_ToolHostServiceServicer_to_server(self.hosts, server)
         turns_pb2_grpc.add_TurnServiceServicer_to_server(self.turns, server)
         approvals_pb2_grpc.add_ApprovalServiceServicer_to_server(self.approvals, server)
+        events_pb2_grpc.add_TeachingEventServiceServicer_to_server(self.teaching_events, server)
         port = server.add_insecure_port(self.address)
         self.address = f"127.0.0.1:{port}"
         await server.start()

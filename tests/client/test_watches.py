@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
-from tutelage.client import Tutelage
+from tutelage.client import Tutelage, connect_teaching
 from tutelage.errors import TutelageError
 from tutelage.runtime.v1.approvals_pb2 import (
     ApprovalFilter,
@@ -17,6 +17,8 @@ from tutelage.runtime.v1.approvals_pb2 import (
     WatchApprovalsResponse,
 )
 from tutelage.runtime.v1.turns_pb2 import TextDelta, Turn, TurnEvent, WatchTurnResponse
+from tutelage.teaching.v1.events_pb2 import EventBookmark, WatchTeachingResponse
+from tutelage.teaching.v1.instructions_pb2 import Instruction, InstructionSet
 
 from tests.client.runtime_double import RuntimeDouble, refuse
 
@@ -126,3 +128,29 @@ async def test_approvals_begin_again_until_the_first_bookmark(double: RuntimeDou
     assert seen == ["waiting", "waiting", "bookmark", "settled"]
     assert [request.cursor for request in double.approvals.asked] == ["", "", "5"]
     assert all(request.filter == wanted for request in double.approvals.asked)
+
+
+async def test_what_is_taught_comes_each_once_across_streams(double: RuntimeDouble) -> None:
+    """B15: a bookmark first, which says where it begins; then every event since, in order (R11)."""
+    begins = WatchTeachingResponse(cursor="1", bookmark=EventBookmark())
+    proposed = WatchTeachingResponse(cursor="2", instruction_proposed=Instruction(id="i1"))
+    changed = WatchTeachingResponse(cursor="3", instructions_changed=InstructionSet(number=1))
+    double.teaching_events.streams = [
+        stream_of(breaks_with=grpc.StatusCode.UNAVAILABLE),
+        stream_of(begins),
+        stream_of(proposed, breaks_with=grpc.StatusCode.INTERNAL),
+        stream_of(changed),
+    ]
+
+    seen = []
+    async with connect_teaching(double.address, "the-token") as teaching:
+        events = teaching.watch_teaching(agent="tagger")
+        async for event in events:
+            seen.append(event.WhichOneof("event"))
+            if event.HasField("instructions_changed"):
+                break
+        await events.aclose()
+
+    assert seen == ["bookmark", "instruction_proposed", "instructions_changed"]
+    assert [request.cursor for request in double.teaching_events.asked] == ["", "", "1", "2"]
+    assert {request.agent for request in double.teaching_events.asked} == {"tagger"}
