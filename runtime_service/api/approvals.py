@@ -21,7 +21,7 @@ from runtime_service.domain.problems import InstructionsChanged, InvalidFields, 
 from runtime_service.domain.turns import TurnId
 from runtime_service.engine import schemas
 from runtime_service.engine.committer import Committer
-from runtime_service.engine.units.approvals import DecideApproval, DecideTurn, SupersedeQuestions
+from runtime_service.engine.units.approvals import DecideApproval, DecideTurn, SupersedeQuestions, TakesAnswer
 from runtime_service.teaching_link import Teaching
 from service_kit.feeds import Bell, CursorCodec
 from service_kit.identity import current_caller
@@ -91,7 +91,6 @@ class ApprovalService(approvals_pb2_grpc.ApprovalServiceServicer):
         approval = await self._seen(request.approval_id)
         _check_edit(approval, request.edited_input_json, fields)
         fields.done()
-        await self._check_sets([approval], decision)
         answer = Answer(
             decision=decision,
             by=access.principal(caller),
@@ -100,16 +99,16 @@ class ApprovalService(approvals_pb2_grpc.ApprovalServiceServicer):
             answer_json=request.answer_json,
             proof=access.proof(caller),
         )
-        decided = await self._committer.commit(
-            DecideApproval(
-                approval.id,
-                caller.tenant,
-                answer,
-                request.fingerprint,
-                caller.roles,
-                repeatable(caller, "DecideApproval", request),
-            )
+        unit = DecideApproval(
+            approval.id,
+            caller.tenant,
+            answer,
+            request.fingerprint,
+            caller.roles,
+            repeatable(caller, "DecideApproval", request),
         )
+        await self._check_sets([approval], unit)
+        decided = await self._committer.commit(unit)
         return pb.DecideApprovalResponse(approval=to_proto.approval(decided))
 
     async def DecideTurn(self, request: pb.DecideTurnRequest, context: Any) -> pb.DecideTurnResponse:
@@ -129,36 +128,36 @@ class ApprovalService(approvals_pb2_grpc.ApprovalServiceServicer):
             raise NoSuchThing("turn", request.turn_id)
         waiting = ApprovalsWanted(turn_id=turn.id)
         asked = await self._lookups.approvals(viewer, waiting, None, MOST_ANSWERED_AT_ONCE)
-        await self._check_sets(asked, decision)
         answer = Answer(
             decision=decision, by=access.principal(caller), reason=request.reason, proof=access.proof(caller)
         )
-        decided = await self._committer.commit(
-            DecideTurn(
-                TurnId(turn.id),
-                answer,
-                frozenset(request.fingerprints),
-                caller.roles,
-                repeatable(caller, "DecideTurn", request),
-            )
+        unit = DecideTurn(
+            TurnId(turn.id),
+            answer,
+            frozenset(request.fingerprints),
+            caller.roles,
+            repeatable(caller, "DecideTurn", request),
         )
+        await self._check_sets(asked, unit)
+        decided = await self._committer.commit(unit)
         found = await self._lookups.approvals_by_id(viewer, decided)
         shown = sorted(found, key=lambda one: one.seq)
         return pb.DecideTurnResponse(approvals=[to_proto.approval(one) for one in shown])
 
-    async def _check_sets(self, approvals: Sequence[Approval], decision: Decision) -> None:
+    async def _check_sets(self, approvals: Sequence[Approval], unit: TakesAnswer) -> None:
         """Before a yes is taken, look whether the sets still stand under which it was asked (R3.6).
 
         Where one does not, nothing is decided: what was asked with it is superseded, and the model proposes again. A no
-        is always taken. Raises `InstructionsChanged`; `PartUnavailable` where teaching does not answer.
+        is always taken. Raises `InstructionsChanged`; what the unit raises, where it would not take the answer anyway;
+        `PartUnavailable` where teaching does not answer.
         """
         asked = [one for one in approvals if one.state is ApprovalState.PENDING]
-        if decision not in (Decision.APPROVE, Decision.ANSWER) or not asked:
+        if unit.answer.decision not in (Decision.APPROVE, Decision.ANSWER) or not asked:
             return
         tenant = current_caller().tenant
         standing = await self._teaching.standing(tenant, {one.task_id for one in asked})
         if fallen := [one for one in asked if one.task_id not in standing]:
-            await self._committer.commit(SupersedeQuestions(tuple(one.id for one in fallen)))
+            await self._committer.commit(SupersedeQuestions(tuple(one.id for one in fallen), unit))
             raise InstructionsChanged(fallen[0].id)
 
     async def _seen(self, approval_id: str) -> Approval:

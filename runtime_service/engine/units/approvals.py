@@ -65,27 +65,35 @@ class DecideApproval:
         return Needs(approvals=(self.approval_id,), request=self.request.key if self.request else None)
 
     def run(self, ledger: Ledger) -> Approval:
+        if ledger.repeated(self.request) is None:
+            for after in self.taken(ledger):
+                _write(ledger, after)
+            ledger.remember(self.request, self.approval_id)
+        return self._approval(ledger)
+
+    def taken(self, ledger: Ledger) -> list[Approval]:
+        """Return what this answer changes, as it stands then. Raises where the answer is not taken."""
+        approval = self._approval(ledger)
+        after = _answered(ledger, approval, self.answer, self.roles, self.fingerprint)
+        return [after] if after is not approval else []
+
+    def _approval(self, ledger: Ledger) -> Approval:
         approval = ledger.approvals.get(self.approval_id)
         if approval is None or approval.tenant != self.tenant:
             raise NoSuchThing("approval", self.approval_id)
-        if ledger.repeated(self.request) is None:
-            approval = answered(ledger, approval, self.answer, self.roles, self.fingerprint)
-            ledger.remember(self.request, approval.id)
         return approval
 
 
-def answered(ledger: Ledger, approval: Approval, answer: Answer, roles: frozenset[str], fingerprint: str) -> Approval:
-    """Take an answer to an approval, tell of it, and let its turn go on where it is settled."""
+def _answered(ledger: Ledger, approval: Approval, answer: Answer, roles: frozenset[str], fingerprint: str) -> Approval:
     turn = ledger.turn(TurnId(approval.asking_turn_id))
     if turn.state.ended and approval.state in (ApprovalState.PENDING, ApprovalState.WITHDRAWN):
         raise TurnEnded(turn.id)
-    after = decide(approval, replace(answer, time=ledger.now), roles, ledger.now, fingerprint=fingerprint)
-    if after is not approval:
-        _write(ledger, turn, after)
-    return after
+    return decide(approval, replace(answer, time=ledger.now), roles, ledger.now, fingerprint=fingerprint)
 
 
-def _write(ledger: Ledger, turn: Turn, approval: Approval) -> None:
+def _write(ledger: Ledger, approval: Approval) -> None:
+    """Write an approval as it stands now, tell of it, and let its turn go on where it is settled."""
+    turn = ledger.turn(TurnId(approval.asking_turn_id))
     settled = approval.state is not ApprovalState.PENDING
     ledger.approvals.put(approval.id, replace(approval, to_copy=settled))
     ledger.tell(APPROVALS, turn.tenant, "settled", approval.id, approval.turn_id)
@@ -116,6 +124,14 @@ class DecideTurn:
         known = ledger.repeated(self.request)
         if known is not None:
             return known.split(",") if known else []
+        ids = [approval.id for approval in ledger.waiting(self.turn_id)]
+        for after in self.taken(ledger):
+            _write(ledger, after)
+        ledger.remember(self.request, ",".join(ids))
+        return ids
+
+    def taken(self, ledger: Ledger) -> list[Approval]:
+        """Return what this answer changes, as it stands then. Raises where the answer is not taken."""
         turn = ledger.turn(self.turn_id)
         if turn.state.ended:
             raise TurnEnded(turn.id)
@@ -124,38 +140,48 @@ class DecideTurn:
             raise AlreadyDecided
         if self.fingerprints and self.fingerprints != {approval.fingerprint for approval in waiting}:
             raise FingerprintChanged(waiting[0].id)
+        changed = []
         for approval in waiting:
             seen = approval.fingerprint if self.fingerprints else ""
-            answered(ledger, approval, self.answer, self.roles, seen)
-        ids = [approval.id for approval in waiting]
-        ledger.remember(self.request, ",".join(ids))
-        return ids
+            after = _answered(ledger, approval, self.answer, self.roles, seen)
+            if after is not approval:
+                changed.append(after)
+        return changed
+
+
+# Takes an answer, to one question or to all that a turn asks.
+TakesAnswer = DecideApproval | DecideTurn
 
 
 @dataclass(frozen=True, slots=True)
 class SupersedeQuestions:
     """The instructions changed since these were asked (R3.6): what was asked in the same replies and has not started
     is SUPERSEDED, answered or not.
+
+    Where an answer found them fallen that would not be taken if they stood, nothing is: raises as that answer does.
     """
 
     approval_ids: tuple[str, ...]
+    found_by: TakesAnswer | None = None
 
     @property
     def needs(self) -> Needs:
-        return Needs(approvals=self.approval_ids)
+        found_by = self.found_by.needs if self.found_by is not None else Needs()
+        return replace(found_by, approvals=(*found_by.approvals, *self.approval_ids))
 
     def run(self, ledger: Ledger) -> None:
+        if self.found_by is not None:
+            self.found_by.taken(ledger)
         for approval_id in self.approval_ids:
             approval = ledger.approvals.get(approval_id)
             if approval is None:
                 continue
-            turn = ledger.turn(TurnId(approval.asking_turn_id))
-            for sibling in ledger.approvals_of(turn.id):
+            for sibling in ledger.approvals_of(TurnId(approval.asking_turn_id)):
                 together = (sibling.task_id, sibling.step) == (approval.task_id, approval.step)
                 if together and not sibling.used and not sibling.closed:
                     after = superseded(sibling)
                     if after is not sibling:
-                        _write(ledger, turn, after)
+                        _write(ledger, after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,4 +198,4 @@ class ExpireApprovals:
         for approval_id in self.approval_ids:
             approval = ledger.approvals.get(approval_id)
             if approval is not None and (after := expired(approval, ledger.now)) is not approval:
-                _write(ledger, ledger.turn(TurnId(approval.asking_turn_id)), after)
+                _write(ledger, after)
