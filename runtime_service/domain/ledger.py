@@ -91,6 +91,10 @@ class NotNow(Exception):
     """A unit's refusal that harms nothing: nothing was written, and its writer goes on."""
 
 
+class YesGone(NotNow):
+    """The yes with which a call was to start no longer stands: what became of it is looked up again."""
+
+
 class Unit(Protocol[T_co]):
     """A check and its writes."""
 
@@ -276,6 +280,13 @@ class Ledger:
     def waiting(self, turn_id: TurnId) -> list[Approval]:
         """Return what the turn asked and nobody has settled."""
         return [row for row in self.approvals_of(turn_id) if row.state is ApprovalState.PENDING]
+
+    def use_yes(self, approval_id: str) -> None:
+        """Write that a call starts on this yes, which stands still (R3.6). Raises `YesGone`."""
+        approval = self.approvals.get(approval_id)
+        if approval is None or approval.state is not ApprovalState.APPROVED:
+            raise YesGone
+        self.approvals.put(approval.id, replace(approval, used=True))
 
     def calls_of(self, turn_id: TurnId) -> list[Call]:
         """Return the turn's attempts that are open or not copied, the oldest first."""

@@ -31,6 +31,7 @@ from runtime_service.engine.models import (
     ToolResult,
 )
 from runtime_service.engine.toolbox import Catalogue, Toolbox
+from runtime_service.engine.units.turns import Append
 from runtime_service.engine.writer import Rest, Writer
 from runtime_service.teaching_link import NewTask, Teaching
 
@@ -69,15 +70,18 @@ class AgentLoop:
         history = [message for said in earlier for message in (Asked(said.input), Replied(said.output))]
         return await self._run(root_address(turn.agent), agent, turn.skill, turn.input, turn.settings, history)
 
-    async def _run_below(self, task: Task, call: RequestedCall, shown: Shown, text: str) -> str:
-        """Run an agent that another one calls as a tool, and return what it hands back (R1.5)."""
+    async def _run_below(self, task: Task, call: RequestedCall, shown: Shown, text: str, approval_id: str) -> str:
+        """Run an agent that another one calls as a tool, and return what it hands back (R1.5).
+
+        Raises `YesGone` where the yes on which it was to begin has fallen.
+        """
         address = below(task.address, call.tool, call.invocation)
         agent = await self._agent(shown.agent, shown.agent_version)
         if depth_of(address) > self._limits.depth:
             raise LimitReached(self._writer.turn.id, "depth", self._limits.depth)
         own = agent.spec.approve
         adds = (SettingInForce(Level.AGENT, own, only_adds=True),) if own is not None else ()
-        return await self._run(address, agent, shown.skill, text, (*adds, *task.settings), [])
+        return await self._run(address, agent, shown.skill, text, (*adds, *task.settings), [], approval_id)
 
     async def _run(
         self,
@@ -87,11 +91,12 @@ class AgentLoop:
         text: str,
         settings: tuple[SettingInForce, ...],
         history: Sequence[Message],
+        approval_id: str = "",
     ) -> str:
         skill = agent.spec.skill(skill_name)
         if skill is None:
             raise NoSuchThing("skill", skill_name)
-        task, block_text = await self._begin(address, agent, skill, settings)
+        task, block_text = await self._begin(address, agent, skill, settings, approval_id)
         messages: list[Message] = [*history, Asked(text)]
         asked, taken_up = 0, 0
         for step in range(1, self._limits.model_requests + 2):
@@ -118,13 +123,22 @@ class AgentLoop:
         raise LimitReached(self._writer.turn.id, "model_requests", self._limits.model_requests)
 
     async def _begin(
-        self, address: Address, agent: Agent, skill: Skill, settings: tuple[SettingInForce, ...]
+        self,
+        address: Address,
+        agent: Agent,
+        skill: Skill,
+        settings: tuple[SettingInForce, ...],
+        approval_id: str,
     ) -> tuple[Task, str]:
-        """Begin the task, or find it begun: its block and its tools stand as they did then."""
+        """Begin the task, or find it begun: its block and its tools stand as they did then.
+
+        On a yes it begins in the transaction that finds it standing (R3.6): raises `YesGone`.
+        """
         writer, turn = self._writer, self._writer.turn
         new = NewTask(f"{turn.id}/{address}", agent.spec.name, skill.name, skill.version, path_of(address))
-        block = await writer.until_there(lambda: self._teaching.begin_task(turn, new))
         started = writer.past.task(address).started
+        begins_on = approval_id if started is None else ""
+        block = await writer.until_there(lambda: self._teaching.begin_task(turn, new), begins_on)
         if started is not None:
             tools = await self._toolbox.kept(turn.tenant, started.tools_hash)
         else:
@@ -139,7 +153,11 @@ class AgentLoop:
                 block=block.receipt,
                 tools_hash=tools_hash(tools),
             )
-            writer.record(address, started, tools=(started.tools_hash, tools))
+            unit = Append(writer.hold, [(address, started)], uses=begins_on, tools=(started.tools_hash, tools))
+            begun = writer.submit(unit)
+            if begins_on:
+                await begun
+            writer.past.add(address, started)
         named = {shown.declaration.name: shown for shown in tools}
         return Task(address, started, started.block, settings, named), block.text
 

@@ -23,10 +23,10 @@ from runtime_service.domain.journal import ToolEnd, ToolStarted, UnfinishedResol
 from runtime_service.domain.replay import CallPast
 from runtime_service.domain.turns import Turn
 from runtime_service.engine.hosts import Hosts, HostSession, ReadLost, SendCall
-from runtime_service.engine.making import AnswerGone, JudgeAgain, Leave, Making, NotToBeHad, finish
+from runtime_service.engine.making import JudgeAgain, Leave, Making, NotToBeHad, finish
 from runtime_service.engine.questions import Questions
 from runtime_service.engine.toolbox import Toolbox
-from runtime_service.engine.units.calls import MarkUnfinished, SessionEnded, StartCall, YesGone
+from runtime_service.engine.units.calls import MarkUnfinished, SessionEnded, StartCall
 from runtime_service.engine.writer import Rest, Writer
 
 # How often something that is under way is looked at where nothing tells of it.
@@ -47,7 +47,7 @@ class Attempts:
         self._tenant = writer.turn.tenant
 
     async def run(self, making: Making, leave: Leave) -> None:
-        """Run a call and record its result. Raises `JudgeAgain`, `AnswerGone`, `NotToBeHad`."""
+        """Run a call and record its result. Raises `JudgeAgain`, `YesGone`, `NotToBeHad`."""
         past = self._writer.past.call(making.task.address, making.call.invocation)
         if past.started or self._toolbox.effects_now(self._tenant, making.shown).changes:
             await self._change(making, leave, past)
@@ -61,7 +61,7 @@ class Attempts:
         attempt = 0
         while True:
             attempt += 1
-            session = await self._session(making, kept=bool(leave.approval_id))
+            session = await self._session(making, leave)
             await self._questions.check(making, leave)
             sent = SendCall(
                 call_id=CallId(uuid.uuid4().hex),
@@ -127,7 +127,7 @@ class Attempts:
     async def _start(self, making: Making, leave: Leave, past: CallPast, before: Call | None) -> Call:
         """Write that the call starts, and send it. Raises as `run` does where it may not."""
         while True:
-            session = await self._session(making, kept=bool(leave.approval_id or past.started))
+            session = await self._session(making, leave, started=bool(past.started))
             await self._questions.check(making, leave)
             call, record = self._attempt(making, leave, past, session)
             did_not_run = before.id if before is not None and before.resolution is None else None
@@ -140,8 +140,6 @@ class Attempts:
                 # Its hello is on its way, or this process's lease begins anew.
                 await self._hosts.changed(_backoff(0))
                 continue
-            except YesGone:
-                raise AnswerGone from None
             self._writer.past.add(making.task.address, record)
             return self._writer.calls[call.id]
 
@@ -241,15 +239,17 @@ class Attempts:
 
     # What both need
 
-    async def _session(self, making: Making, *, kept: bool) -> HostSession:
+    async def _session(self, making: Making, leave: Leave, *, started: bool = False) -> HostSession:
         """Return a session to send a call to, of a host with the declaration that it was judged by.
 
         Waits for one; after `reconnect_within` one with another declaration makes the gate look again. Where no host is
-        to be had, a call that is `kept` (approved, or started before) rests until one is; any other is not to be had.
+        to be had, a call that was approved or started before rests until one is; any other is not to be had. Raises
+        `YesGone` where its yes falls meanwhile.
         """
         declaration = making.shown.declaration
         tool = declaration.name
         while True:
+            self._writer.check_yes(leave.approval_id)
             session = self._hosts.session_for(self._tenant, tool, declaration.hash)
             if session is not None:
                 return session
@@ -259,9 +259,10 @@ class Attempts:
                 await self._hosts.changed(min(left or LOOK_SECONDS, LOOK_SECONDS))
             elif offers:
                 raise JudgeAgain(replace(making, shown=replace(making.shown, declaration=offers[0])))
-            elif kept:
+            elif started or leave.approval_id:
                 cause = f"no connected host offers {tool}"
-                await self._writer.rest(Rest(cause=cause, awaits_tool=tool), f"tool:{tool}")
+                words = (f"tool:{tool}", *filter(None, [leave.approval_id]))
+                await self._writer.rest(Rest(cause=cause, awaits_tool=tool), *words)
             else:
                 raise NotToBeHad
 

@@ -21,6 +21,7 @@ from runtime_service.domain.agents import TEXT_SCHEMA, Shown
 from runtime_service.domain.canonical_json import JsonProblem
 from runtime_service.domain.effects import Declaration
 from runtime_service.domain.journal import DecidedAtOnce, RequestedCall, ToolDone, ToolEnd
+from runtime_service.domain.ledger import YesGone
 from runtime_service.domain.problems import ApprovalRequired, NoSuchThing
 from runtime_service.domain.replay import CallPast
 from runtime_service.domain.rules import JudgedCall, Ruling, Verdict, rule_on
@@ -28,7 +29,7 @@ from runtime_service.domain.turns import Attended
 from runtime_service.engine import schemas
 from runtime_service.engine.attempts import Attempts
 from runtime_service.engine.hosts import Hosts
-from runtime_service.engine.making import AnswerGone, JudgeAgain, Leave, Making, NotToBeHad, Task, finish
+from runtime_service.engine.making import JudgeAgain, Leave, Making, NotToBeHad, Task, finish
 from runtime_service.engine.models import ModelRefused
 from runtime_service.engine.questions import Questions
 from runtime_service.engine.toolbox import Toolbox
@@ -37,8 +38,8 @@ from runtime_service.teaching_link import Teaching
 
 MOST_INPUT_BYTES = 256 * 1024
 
-# Runs an agent that another one calls as a tool, and returns what it hands back.
-RunAgent = Callable[[Task, RequestedCall, Shown, str], Awaitable[str]]
+# Runs an agent that another one calls as a tool, on a yes where one was needed, and returns what it hands back.
+RunAgent = Callable[[Task, RequestedCall, Shown, str, str], Awaitable[str]]
 
 
 class Gate:
@@ -135,7 +136,7 @@ class Gate:
             try:
                 if (leave := await self._questions.leave(making)) is not None:
                     await self._run(making, leave, run_agent)
-            except AnswerGone:
+            except YesGone:
                 continue
             except JudgeAgain as changed:
                 making = await self._judge_again(changed.making)
@@ -196,7 +197,7 @@ async def _run_agent(making: Making, leave: Leave, run_agent: RunAgent) -> tuple
     if making.shown.declaration.input_schema_json == TEXT_SCHEMA:
         text = str(json.loads(text)["input"])
     try:
-        output = await run_agent(making.task, making.call, making.shown, text)
+        output = await run_agent(making.task, making.call, making.shown, text, leave.approval_id)
     except ModelRefused as problem:
         return ToolEnd.FAILED, told.as_json(str(problem))
     return ToolEnd.RETURNED, told.as_json(output)

@@ -70,10 +70,6 @@ class JudgeAgain(Exception):
         self.making = making
 
 
-class AnswerGone(Exception):
-    """The answer on which a call was to run no longer stands: it is looked up again."""
-
-
 class NotToBeHad(Exception):
     """No host of a tool came in time."""
 

@@ -18,8 +18,9 @@ from runtime_service.domain.addresses import path_of
 from runtime_service.domain.approvals import Approval, ApprovalState
 from runtime_service.domain.fingerprints import FingerprintFields, fingerprint
 from runtime_service.domain.journal import ApprovalAsked, ApprovalRecorded, ToolEnd
+from runtime_service.domain.ledger import YesGone
 from runtime_service.domain.rules import ApprovalRule, Ruling, resolve_put_to
-from runtime_service.engine.making import AnswerGone, JudgeAgain, Leave, Making, finish
+from runtime_service.engine.making import JudgeAgain, Leave, Making, finish
 from runtime_service.engine.toolbox import Toolbox
 from runtime_service.engine.units.approvals import AskPeople, SupersedeQuestions
 from runtime_service.engine.writer import FOR_A_PERSON, Writer
@@ -79,7 +80,7 @@ class Questions:
     async def check(self, making: Making, leave: Leave) -> None:
         """Look once more, as a call is about to start, whether its yes covers what would run (R3.5, R3.6).
 
-        Raises `JudgeAgain` where the fingerprint differs; `AnswerGone` where the set no longer stands: what was asked
+        Raises `JudgeAgain` where the fingerprint differs; `YesGone` where the set no longer stands: what was asked
         together with it is superseded then.
         """
         if not leave.approval_id:
@@ -88,10 +89,10 @@ class Questions:
         if fingerprint(self._covered(making, approval.rule)) != approval.fingerprint:
             raise JudgeAgain(making)
         tenant, task_id = self._writer.turn.tenant, making.task.started.task_id
-        standing = await self._writer.until_there(lambda: self._teaching.standing(tenant, [task_id]))
+        standing = await self._writer.until_there(lambda: self._teaching.standing(tenant, [task_id]), approval.id)
         if task_id not in standing:
             await self._writer.submit(SupersedeQuestions((approval.id,)))
-            raise AnswerGone
+            raise YesGone
 
     def _last_asked(self, making: Making) -> ApprovalAsked | None:
         asked = self._writer.past.call(making.task.address, making.call.invocation).asked

@@ -18,10 +18,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from runtime_service.domain.approvals import Approval
+from runtime_service.domain.approvals import Approval, ApprovalState
 from runtime_service.domain.calls import Call, late_result
 from runtime_service.domain.journal import Record, TurnEnd, What
-from runtime_service.domain.ledger import Hold, NotNow, Unit
+from runtime_service.domain.ledger import Hold, NotNow, Unit, YesGone
 from runtime_service.domain.problems import PartUnavailable, WriterSuperseded
 from runtime_service.domain.replay import Past
 from runtime_service.domain.turns import Turn
@@ -134,13 +134,22 @@ class Writer:
         """Wait for a word about one of these; the turn is let go of where nothing else can go on meanwhile."""
         await self._wait(why, keys or (_NOTHING,))
 
-    async def until_there(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask a part of the service that may be away; the turn rests then, and is tried again (R6.7)."""
+    async def until_there(self, ask: Callable[[], Awaitable[T]], approval_id: str = "") -> T:
+        """Ask a part of the service that may be away; the turn rests then, and is tried again (R6.7).
+
+        Raises `YesGone` where the yes for which it asks falls meanwhile.
+        """
         while True:
+            self.check_yes(approval_id)
             try:
                 return await ask()
             except PartUnavailable as problem:
-                await self.rest(Rest(cause=str(problem), again=True))
+                await self.rest(Rest(cause=str(problem), again=True), *filter(None, [approval_id]))
+
+    def check_yes(self, approval_id: str) -> None:
+        """Look whether the yes with which a call is to start stands, as far as was heard. Raises `YesGone`."""
+        if approval_id and self.approvals[approval_id].state is not ApprovalState.APPROVED:
+            raise YesGone
 
     async def heard(self, *keys: str, seconds: float) -> None:
         """Wait for a word about something that is under way, at most so long."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from runtime_service.domain.approvals import ApprovalState
 from runtime_service.domain.calls import Call
 from runtime_service.domain.hosts import CallId
 from runtime_service.domain.journal import ToolStarted, What
@@ -15,10 +14,6 @@ from runtime_service.domain.turns import Turn
 
 class SessionEnded(NotNow):
     """The session that a call was assigned to has ended: it is assigned anew. Nothing was written."""
-
-
-class YesGone(NotNow):
-    """The yes that a call was to start on no longer stands. Nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +46,7 @@ class StartCall:
         if not ledger.connected(ledger.sessions.get(self.call.incarnation), self.call.session):
             raise SessionEnded
         if self.call.approval_id:
-            approval = ledger.approvals.get(self.call.approval_id)
-            if approval is None or approval.state is not ApprovalState.APPROVED:
-                raise YesGone
-            ledger.approvals.put(approval.id, replace(approval, used=True))
+            ledger.use_yes(self.call.approval_id)
         if self.instead_of and (before := ledger.calls.get(self.instead_of)) is not None:
             ledger.calls.put(before.id, replace(before, result_copied=True))
         ledger.calls.put(self.call.id, replace(self.call, start_time=ledger.now))

@@ -195,6 +195,8 @@ class Append:
     copied_resolutions: tuple[CallId, ...] = ()
     # Approvals whose call has its result, and what came of it: shown to whoever approved. Empty: it never ran.
     closed: Mapping[str, str] = field(default_factory=dict)
+    # The yes on which what these records begin was to start. Raises `YesGone` where it does not stand.
+    uses: str = ""
     # What a task's model is shown, by its hash.
     tools: tuple[str, tuple[Shown, ...]] | None = None
 
@@ -202,12 +204,14 @@ class Append:
     def needs(self) -> Needs:
         return Needs(
             turns=(self.hold.turn_id,),
-            approvals=(*self.copied_approvals, *self.closed),
+            approvals=(*self.copied_approvals, *self.closed, *filter(None, [self.uses])),
             calls=(*self.copied_results, *self.copied_resolutions),
         )
 
     def run(self, ledger: Ledger) -> Turn:
         turn = ledger.held(self.hold)
+        if self.uses:
+            ledger.use_yes(self.uses)
         for approval_id in self.copied_approvals:
             if (approval := ledger.approvals.get(approval_id)) is not None:
                 ledger.approvals.put(approval_id, replace(approval, to_copy=False))
