@@ -245,4 +245,4 @@ async def test_a_task_id_begun_for_other_work_is_refused(both: Both) -> None:
 
     error = await refusal(both.teaching["runtime"].tasks.BeginTask(other, metadata=named()))
 
-    assert error.code.name in ("ALREADY_EXISTS", "INVALID_ARGUMENT", "FAILED_PRECONDITION")
+    assert error.reason == "REQUEST_ID_REUSED"

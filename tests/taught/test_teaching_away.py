@@ -1,0 +1,259 @@
+"""Teaching is away: nothing runs untaught, nothing that needs it is decided, and all goes on by itself later."""
+
+from __future__ import annotations
+
+import pytest
+from tutelage.runtime.v1 import approvals_pb2, turns_pb2
+
+from tests.services.book import Book
+from tests.services.service import CHANGES_ASKED, calls, refusal
+from tests.services.wire_host import wire_host
+from tests.taught.both import (
+    COMMON_FIRST,
+    DONE,
+    IN_BRACKETS,
+    READ,
+    SKILL,
+    TOLD_TO_PROPOSE_AGAIN,
+    WRITE,
+    Both,
+    asked_about,
+    prompt,
+    proposes,
+)
+
+pytestmark = pytest.mark.usefixtures("host")
+
+CAUSE = "The teaching service does not answer"
+
+
+async def test_a_new_turn_waits_and_goes_on_by_itself(both: Both) -> None:
+    """INTERRUPTED with its cause; no model is asked; then it runs with its block (point 4, R3.6, R6.7)."""
+    await both.teaching.teach(COMMON_FIRST)
+    await both.tagger(DONE)
+    await both.teaching.stop()
+
+    turn_id = await both.runtime.asked_of("Tagger")
+    stopped = await both.interrupted(turn_id, CAUSE)
+    sent = both.prompts()
+    await both.teaching.start()
+    turn = await both.runtime.ended(turn_id)
+
+    assert (stopped.state, list(stopped.unfinished)) == (turns_pb2.TURN_STATE_INTERRUPTED, [])
+    assert sent == []
+    assert both.prompts() == [prompt(COMMON_FIRST)]
+    assert turn.receipts[0].instruction_set == 1
+
+
+async def test_a_turn_that_waits_for_teaching_lives_through_a_restart_and_two_tries(both: Both) -> None:
+    """It is tried again, later each time, also by the next process; nobody has to resume it (R6.7)."""
+    await both.tagger(DONE)
+    await both.teaching.stop()
+    turn_id = await both.runtime.asked_of("Tagger")
+    await both.interrupted(turn_id, CAUSE)
+    await both.runtime.restart()
+    since = len(both.runtime.logged.events)
+    await both.runtime.logged.heard("turn.let_go", since, turn=turn_id)
+    sent = both.prompts()
+    await both.teaching.start()
+
+    await both.runtime.ended(turn_id)
+
+    assert (sent, both.prompts()) == ([], [prompt()])
+
+
+async def test_a_yes_decides_nothing_and_works_later(both: Both, book: Book) -> None:
+    """PART_UNAVAILABLE with when to try again; the question waits on (R3.6, point 4)."""
+    await both.tagger()
+    turn_id, asked = await both.waiting()
+    await both.teaching.stop()
+
+    error = await refusal(both.runtime.yes(asked))
+    instead = {"decision": approvals_pb2.DECISION_ANSWER, "answer_json": '"there"'}
+    other = await refusal(both.runtime.decide(asked, **instead))
+    request = approvals_pb2.DecideTurnRequest(
+        turn_id=turn_id, decision=approvals_pb2.DECISION_APPROVE, fingerprints=[asked.fingerprint]
+    )
+    whole = await refusal(both.runtime["gus"].approvals.DecideTurn(request))
+    now = await both.runtime.approval(asked.id)
+    await both.teaching.start()
+
+    assert [one.reason for one in (error, other, whole)] == ["PART_UNAVAILABLE"] * 3
+    assert error.metadata["part"] == "teaching service"
+    assert (now.state, list(now.answers)) == (approvals_pb2.APPROVAL_STATE_PENDING, [])
+    assert (book.runs(), len(both.prompts())) == ([], 1)
+    await accepted(both, asked)
+    await both.runtime.ended(turn_id)
+    assert len(book.runs()) == 1
+    assert both.prompts() == [prompt(), prompt()]
+
+
+async def accepted(both: Both, asked: approvals_pb2.Approval) -> None:
+    """Say yes as a person would: again, where the part that was away has just come back."""
+    for _ in range(100):
+        try:
+            await both.runtime.yes(asked)
+        except Exception as error:
+            if getattr(error, "reason", "") != "PART_UNAVAILABLE":
+                raise
+        else:
+            return
+    raise AssertionError("teaching is back, and the runtime does not see it")
+
+
+async def test_a_no_is_taken_and_the_work_goes_on_under_its_set_once_teaching_is_back(both: Both, book: Book) -> None:
+    """A no is always taken, also while teaching is away, and though the set changed before (R3.6)."""
+    await both.tagger()
+    turn_id, asked = await both.waiting()
+    await both.teaching.teach(COMMON_FIRST)
+    await both.teaching.stop()
+
+    denied = await both.runtime.no(asked, reason="Not now.")
+    await both.interrupted(turn_id, CAUSE)
+    sent = len(both.prompts())
+    await both.teaching.start()
+    await both.runtime.ended(turn_id)
+
+    assert denied.state == approvals_pb2.APPROVAL_STATE_DENIED
+    assert sent == 1
+    assert both.prompts() == [prompt(), prompt()]
+    assert both.runtime.paid("Tagger")[-1]["results"] == ["The person did not allow this call. Reason: Not now."]
+    assert book.runs() == []
+
+
+async def test_a_nested_call_that_begins_meanwhile_waits_too(both: Both, book: Book) -> None:
+    """Its parent ran before; the nested agent's model is asked nothing until its block is known (point 4, R3.6)."""
+    await both.agent("Hand", DONE)
+    asks = calls(("slow_write", {"name": "bark"}))
+    down = calls((f"Hand.{SKILL.name}", {"input": "Your turn."}), when="step == 1")
+    async with both.runtime.host("slow", book.slow_write(), who="other-worker"):
+        setting = asked_about("nothing")
+        await both.agent("Tagger", asks, down, DONE, tools=["slow_write"], agents=["Hand"], approve=setting)
+        await both.teaching.teach(COMMON_FIRST, agent="Hand")
+        turn_id = await both.runtime.asked_of("Tagger")
+        await book.slow_began.wait()
+        await both.teaching.stop()
+        book.slow_may_end.set()
+        await both.interrupted(turn_id, CAUSE)
+        sent = both.prompts("Hand"), len(both.prompts())
+        await both.teaching.start()
+        await both.runtime.ended(turn_id)
+
+    assert sent == ([], 2)
+    assert both.prompts("Hand") == [prompt(COMMON_FIRST)]
+    assert both.prompts() == [prompt()] * 3
+    assert len(book.runs("slow_write")) == 1
+
+
+async def test_a_take_up_waits_too(both: Both, book: Book) -> None:
+    """The instructions changed and teaching went: the next request is not made under the old block (R3.6, R6.7)."""
+    async with both.runtime.host("slow", book.slow_write(), who="other-worker"):
+        asks = proposes(WRITE, ("slow_write", {"name": "bark"}))
+        later = {"when": "step == 1", "say": "Done."}
+        setting = asked_about("write_note")
+        await both.agent("Tagger", later, asks, tools=["write_note", "slow_write"], approve=setting)
+        turn_id = await both.runtime.asked_of("Tagger")
+        [asked] = await both.runtime.questions(turn_id)
+        await book.slow_began.wait()
+        await both.teaching.teach(COMMON_FIRST)
+        await both.changed(asked)
+        await both.teaching.stop()
+        book.slow_may_end.set()
+        await both.interrupted(turn_id, CAUSE)
+        sent = both.prompts()
+        await both.teaching.start()
+        await both.runtime.ended(turn_id)
+
+    assert sent == [prompt()]
+    assert both.prompts() == [prompt(), prompt(COMMON_FIRST)]
+    assert both.runtime.paid("Tagger")[-1]["results"] == [TOLD_TO_PROPOSE_AGAIN, "wrote bark slowly"]
+    assert [one.number for one in await both.take_ups(turn_id)] == [1]
+
+
+async def test_a_yes_given_before_teaching_went_starts_nothing_until_it_is_back(both: Both) -> None:
+    """The writer asks as it starts the call; where it gets no answer, the call waits with its yes (D1, R3.6, R6.7)."""
+    async with wire_host(both.runtime):
+        await both.tagger(proposes(("wire_write", {"n": 1})), DONE, tools=["wire_write"])
+        turn_id, asked = await both.waiting()
+    await both.runtime.yes(asked)
+    await both.interrupted(turn_id, "no connected host offers wire_write")
+    await both.teaching.stop()
+
+    async with wire_host(both.runtime) as host:
+        await both.interrupted(turn_id, CAUSE)
+        assert "calls" not in host.unread
+        assert await both.state(asked) == "APPROVED"
+        await both.teaching.start()
+        call = await host.call()
+        host.say(call, output_json='"written"')
+        await both.runtime.ended(turn_id)
+
+    assert both.prompts() == [prompt(), prompt()]
+
+
+async def test_a_yes_that_waits_for_teaching_falls_with_the_set(both: Both, book: Book) -> None:
+    """Held by a call that runs beside it, it hears of its fall, and the model proposes again (B13, R3.6)."""
+    async with both.runtime.host("slow", book.slow_write(), who="other-worker"):
+        asks = proposes(WRITE, ("poke", {"name": "spring"}), ("slow_write", {"name": "bark"}))
+        later = {"when": "step == 1", "say": "Done."}
+        setting = asked_about("write_note", "poke")
+        async with wire_host(both.runtime):
+            tools = ["write_note", "poke", "slow_write", "wire_write"]
+            asks = proposes(("wire_write", {"n": 1}), ("poke", {"name": "spring"}), ("slow_write", {"name": "bark"}))
+            setting = asked_about("wire_write", "poke")
+            await both.agent("Tagger", later, asks, tools=tools, approve=setting)
+            turn_id = await both.runtime.asked_of("Tagger")
+            given, waits = await both.runtime.questions(turn_id, 2)
+            await book.slow_began.wait()
+        await both.runtime.yes(given)
+        await both.teaching.stop()
+        async with wire_host(both.runtime):
+            await both.runtime.logged.heard("teaching.no_answer", rpc="CheckSetsRequest")
+            await both.teaching.start()
+            await both.teaching.teach(COMMON_FIRST)
+            await fallen(both, waits)
+            book.slow_may_end.set()
+            await both.runtime.ended(turn_id)
+
+    assert [await both.state(one) for one in (given, waits)] == ["SUPERSEDED"] * 2
+    assert both.prompts() == [prompt(), prompt(COMMON_FIRST)]
+
+
+async def fallen(both: Both, asked: approvals_pb2.Approval) -> None:
+    """Say yes until teaching is seen to be back, and the question to have fallen."""
+    for _ in range(100):
+        if (await refusal(both.runtime.yes(asked))).reason == "INSTRUCTIONS_CHANGED":
+            return
+    raise AssertionError("teaching is back, and the runtime does not see it")
+
+
+async def test_reads_and_listings_need_no_teaching(both: Both) -> None:
+    """What people look at in the runtime is there, whoever is away (point 4)."""
+    await both.tagger(proposes(READ, WRITE), DONE, tools=["read_note", "write_note"], approve=CHANGES_ASKED)
+    turn_id, asked = await both.waiting()
+    await both.teaching.stop()
+
+    assert [one.task_id for one in (await both.runtime.get(turn_id)).receipts] == [f"{turn_id}/Tagger"]
+    assert (await both.runtime.approval(asked.id)).id == asked.id
+    assert await both.runtime.records(turn_id)
+    await both.teaching.start()
+
+
+async def test_fifty_turns_wait_for_teaching_and_all_go_on(both: Both) -> None:
+    """Nobody is forgotten, and nobody asks a model meanwhile (R6.7, D7)."""
+    await both.teaching.teach(COMMON_FIRST)
+    await both.tagger(DONE)
+    await both.teaching.stop()
+    turn_ids = [await both.runtime.asked_of("Tagger") for _ in range(50)]
+    for turn_id in turn_ids:
+        await both.interrupted(turn_id, CAUSE)
+    sent = both.prompts()
+    await both.teaching.start()
+    await both.teaching.teach(IN_BRACKETS)
+
+    for turn_id in turn_ids:
+        await both.runtime.ended(turn_id)
+
+    assert sent == []
+    assert len(both.prompts()) == 50
+    assert set(both.prompts()) <= {prompt(COMMON_FIRST), prompt(COMMON_FIRST, IN_BRACKETS)}
