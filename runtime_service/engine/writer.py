@@ -201,13 +201,16 @@ class Writer:
 
     async def _let_go(self) -> bool:
         rests = self._rests()
+        again = any(rest.again for rest in rests)
+        heard = (word.id for words in (self.approvals, self.calls) for word in words.values() if word.to_copy)
         unit = LetGo(
             hold=self.hold,
             cause=self._causes(),
             awaits_tools=tuple(sorted({rest.awaits_tool for rest in rests if rest.awaits_tool})),
             # These did not run, and wait for a host: there is no more to copy of them than their next attempt does.
             did_not_run=frozenset(call.id for call in self.calls.values() if call.did_not_run),
-            again=any(rest.again for rest in rests),
+            out_of_reach=frozenset(heard) if again else frozenset(),
+            again=again,
         )
         return await self._committer.commit(unit)
 
