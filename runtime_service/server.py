@@ -60,6 +60,12 @@ log = structlog.get_logger()
 # How long calls have to finish once the service stops; streams end at once.
 GRACE_SECONDS = 5.0
 ADDRESS_FILE = "runtime.address"
+# A teaching service that was away is seen to be back within two seconds: as it comes, gRPC waits up to two minutes.
+RECONNECT_OPTIONS = (
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 5_000),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +101,8 @@ async def _teaching(settings: Settings, folder: DataFolder) -> AsyncIterator[Tea
         yield NobodyTeaches()
         return
     key = await asyncio.to_thread(folder.signing_key)
-    async with grpc.aio.insecure_channel(settings.teaching_address, options=CLIENT_OPTIONS) as channel:
+    options = (*CLIENT_OPTIONS, *RECONNECT_OPTIONS)
+    async with grpc.aio.insecure_channel(settings.teaching_address, options=options) as channel:
         yield TeachingService(channel, own_token(key))
 
 
