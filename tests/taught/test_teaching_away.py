@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+from tutelage import TutelageError
 from tutelage.runtime.v1 import approvals_pb2, turns_pb2
 
 from tests.services.book import Book
-from tests.services.service import CHANGES_ASKED, calls, refusal
+from tests.services.service import CHANGES_ASKED, DEADLINE_SECONDS, calls, refusal
 from tests.services.wire_host import wire_host
 from tests.taught.both import (
     COMMON_FIRST,
@@ -82,23 +85,25 @@ async def test_a_yes_decides_nothing_and_works_later(both: Both, book: Book) -> 
     assert error.metadata["part"] == "teaching service"
     assert (now.state, list(now.answers)) == (approvals_pb2.APPROVAL_STATE_PENDING, [])
     assert (book.runs(), len(both.prompts())) == ([], 1)
-    await accepted(both, asked)
+    assert await until_seen_back(both, asked) is None
     await both.runtime.ended(turn_id)
     assert len(book.runs()) == 1
     assert both.prompts() == [prompt(), prompt()]
 
 
-async def accepted(both: Both, asked: approvals_pb2.Approval) -> None:
-    """Say yes as a person would: again, where the part that was away has just come back."""
-    for _ in range(100):
-        try:
-            await both.runtime.yes(asked)
-        except Exception as error:
-            if getattr(error, "reason", "") != "PART_UNAVAILABLE":
-                raise
-        else:
-            return
-    raise AssertionError("teaching is back, and the runtime does not see it")
+async def until_seen_back(both: Both, asked: approvals_pb2.Approval) -> TutelageError | None:
+    """Say yes as the contract has it: again after the time that the refusal names; return another refusal, if any."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while True:
+            try:
+                await both.runtime.yes(asked)
+            except TutelageError as error:
+                if error.reason != "PART_UNAVAILABLE":
+                    return error
+                assert error.retry_after
+                await asyncio.sleep(error.retry_after)
+            else:
+                return None
 
 
 async def test_a_no_is_taken_and_the_work_goes_on_under_its_set_once_teaching_is_back(both: Both, book: Book) -> None:
@@ -194,9 +199,7 @@ async def test_a_yes_given_before_teaching_went_starts_nothing_until_it_is_back(
 async def test_a_yes_that_waits_for_teaching_falls_with_the_set(both: Both, book: Book) -> None:
     """Held by a call that runs beside it, it hears of its fall, and the model proposes again (B13, R3.6)."""
     async with both.runtime.host("slow", book.slow_write(), who="other-worker"):
-        asks = proposes(WRITE, ("poke", {"name": "spring"}), ("slow_write", {"name": "bark"}))
         later = {"when": "step == 1", "say": "Done."}
-        setting = asked_about("write_note", "poke")
         async with wire_host(both.runtime):
             tools = ["write_note", "poke", "slow_write", "wire_write"]
             asks = proposes(("wire_write", {"n": 1}), ("poke", {"name": "spring"}), ("slow_write", {"name": "bark"}))
@@ -211,20 +214,39 @@ async def test_a_yes_that_waits_for_teaching_falls_with_the_set(both: Both, book
             await both.runtime.logged.heard("teaching.no_answer", rpc="CheckSetsRequest")
             await both.teaching.start()
             await both.teaching.teach(COMMON_FIRST)
-            await fallen(both, waits)
+            error = await until_seen_back(both, waits)
             book.slow_may_end.set()
             await both.runtime.ended(turn_id)
 
+    assert error is not None
+    assert error.reason == "INSTRUCTIONS_CHANGED"
     assert [await both.state(one) for one in (given, waits)] == ["SUPERSEDED"] * 2
     assert both.prompts() == [prompt(), prompt(COMMON_FIRST)]
 
 
-async def fallen(both: Both, asked: approvals_pb2.Approval) -> None:
-    """Say yes until teaching is seen to be back, and the question to have fallen."""
-    for _ in range(100):
-        if (await refusal(both.runtime.yes(asked))).reason == "INSTRUCTIONS_CHANGED":
-            return
-    raise AssertionError("teaching is back, and the runtime does not see it")
+async def test_a_result_that_comes_meanwhile_is_kept_for_when_teaching_is_back(both: Both) -> None:
+    """The turn is let go of with the word that it cannot get to, and finds it later (R3.1, R6.6, R6.7)."""
+    async with wire_host(both.runtime) as host:
+        await both.tagger(
+            proposes(("wire_write", {"n": 1})), DONE, tools=["wire_write"], approve=asked_about("nothing")
+        )
+        turn_id = await both.runtime.asked_of("Tagger")
+        call = await host.call()
+        await both.teaching.stop()
+        await both.runtime.stop()
+        await both.runtime.start()
+    async with wire_host(both.runtime, incarnation=host.incarnation, holding=[call.call_id]) as back:
+        await both.interrupted(turn_id, CAUSE)
+        back.say(call, output_json='"written"')
+        await back.hear("taken")
+        await both.runtime.at_rest(turn_id)
+        sent = len(both.prompts())
+        await both.teaching.start()
+        await both.runtime.ended(turn_id)
+
+    assert sent == 1
+    assert both.runtime.paid("Tagger")[-1]["results"] == ["written"]
+    assert "calls" not in back.unread
 
 
 async def test_reads_and_listings_need_no_teaching(both: Both) -> None:
