@@ -98,9 +98,8 @@ async def until_seen_back(both: Both, asked: approvals_pb2.Approval) -> Tutelage
             try:
                 await both.runtime.yes(asked)
             except TutelageError as error:
-                if error.reason != "PART_UNAVAILABLE":
+                if error.reason != "PART_UNAVAILABLE" or error.retry_after is None:
                     return error
-                assert error.retry_after
                 await asyncio.sleep(error.retry_after)
             else:
                 return None
@@ -209,11 +208,12 @@ async def test_a_yes_that_waits_for_teaching_falls_with_the_set(both: Both, book
             given, waits = await both.runtime.questions(turn_id, 2)
             await book.slow_began.wait()
         await both.runtime.yes(given)
+        proposed = await both.teaching.propose(COMMON_FIRST, "hale")
         await both.teaching.stop()
         async with wire_host(both.runtime):
             await both.runtime.logged.heard("teaching.no_answer", rpc="CheckSetsRequest")
             await both.teaching.start()
-            await both.teaching.teach(COMMON_FIRST)
+            await both.teaching.activate(proposed)
             error = await until_seen_back(both, waits)
             book.slow_may_end.set()
             await both.runtime.ended(turn_id)
