@@ -22,7 +22,7 @@ from tests.taught.both import (
     prompt,
     proposes,
 )
-from tests.teaching.service import EMPTY_SHA256, named, refusal, text_of
+from tests.teaching.service import EMPTY_SHA256, named, person, refusal, text_of
 
 pytestmark = pytest.mark.usefixtures("host")
 
@@ -223,8 +223,8 @@ async def test_the_same_task_gets_the_same_block_whatever_was_taught_since(both:
         skill_version="3",
         turn_id=turn_id,
         path="Tagger",
-        work_for={"id": "gus"},
-        given_by={"id": "gus"},
+        work_for=person("gus"),
+        given_by=person("gus"),
     )
     told = await both.teaching["runtime"].tasks.BeginTask(again, metadata=named())
     assert (told.block.text, told.block.sha256) == (text_of(COMMON_FIRST), receipt.instructions_hash)
@@ -239,8 +239,8 @@ async def test_a_task_id_begun_for_other_work_is_refused(both: Both) -> None:
         agent="Hand",
         turn_id=turn.id,
         path="Hand",
-        work_for={"id": "gus"},
-        given_by={"id": "gus"},
+        work_for=person("gus"),
+        given_by=person("gus"),
     )
 
     error = await refusal(both.teaching["runtime"].tasks.BeginTask(other, metadata=named()))

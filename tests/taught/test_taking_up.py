@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from tutelage.runtime.v1 import approvals_pb2, turns_pb2
@@ -210,7 +211,7 @@ async def test_an_answer_in_its_stead_needs_the_set_too(both: Both, book: Book) 
     await both.tagger()
     turn_id, asked = await both.waiting()
     await both.teaching.teach(COMMON_FIRST)
-    in_its_stead = {"decision": approvals_pb2.DECISION_ANSWER, "answer_json": '"already there"'}
+    in_its_stead: dict[str, Any] = {"decision": approvals_pb2.DECISION_ANSWER, "answer_json": '"already there"'}
 
     error = await refusal(both.runtime.decide(asked, **in_its_stead))
     again = await both.runtime.question(turn_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from tutelage import TutelageError
@@ -72,7 +73,7 @@ async def test_a_yes_decides_nothing_and_works_later(both: Both, book: Book) -> 
     await both.teaching.stop()
 
     error = await refusal(both.runtime.yes(asked))
-    instead = {"decision": approvals_pb2.DECISION_ANSWER, "answer_json": '"there"'}
+    instead: dict[str, Any] = {"decision": approvals_pb2.DECISION_ANSWER, "answer_json": '"there"'}
     other = await refusal(both.runtime.decide(asked, **instead))
     request = approvals_pb2.DecideTurnRequest(
         turn_id=turn_id, decision=approvals_pb2.DECISION_APPROVE, fingerprints=[asked.fingerprint]
