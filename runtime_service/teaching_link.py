@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import grpc
@@ -42,6 +42,18 @@ class Block:
     receipt: BlockReceipt
     # What the task runs with, in words: the first line of its record.
     words: str
+
+    def as_recorded(self, recorded: BlockReceipt | None) -> Block:
+        """Return it for a task whose record says what it was told: that, and nothing else.
+
+        One that began while nobody taught was told nothing. Raises `PartUnavailable` where what it was told is not to
+        be had, because no teaching service is set any more.
+        """
+        if recorded is None or recorded.instruction_set == self.receipt.instruction_set:
+            return self
+        if recorded.instruction_ids:
+            raise PartUnavailable("teaching service", retry_after=1.0)
+        return replace(self, text="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +110,10 @@ def _nothing(agent: str) -> Block:
     return Block("", receipt, f"Set 0 of {agent}: 0 sent, 0 left out.")
 
 
+class _NotBegun(PartUnavailable):
+    """Teaching answers, and knows no such task."""
+
+
 class TeachingService:
     """The teaching service over gRPC, as the runtime's own account, which names the tenant of each call."""
 
@@ -125,10 +141,18 @@ class TeachingService:
         ids = list(dict.fromkeys(task_ids))
         standing: set[str] = set()
         for start in range(0, len(ids), MOST_CHECKED_AT_ONCE):
-            request = tasks_pb2.CheckSetsRequest(task_ids=ids[start : start + MOST_CHECKED_AT_ONCE])
-            answer = await self._asked(self._tasks.CheckSets, request, tenant)
-            standing |= {check.task_id for check in answer.checks if check.stands}
+            standing |= await self._standing(tenant, ids[start : start + MOST_CHECKED_AT_ONCE])
         return standing
+
+    async def _standing(self, tenant: str, ids: Sequence[str]) -> set[str]:
+        """Ask about some of them. A task that was begun while nobody taught has no set here that could stand."""
+        request = tasks_pb2.CheckSetsRequest(task_ids=ids)
+        try:
+            answer = await self._asked(self._tasks.CheckSets, request, tenant)
+        except _NotBegun:
+            one_by_one = [await self._standing(tenant, [one]) for one in ids] if len(ids) > 1 else []
+            return set().union(*one_by_one)
+        return {check.task_id for check in answer.checks if check.stands}
 
     async def take_up(self, tenant: str, task_id: str, number: int) -> Block:
         """Take up the instructions as they stand."""
@@ -142,7 +166,8 @@ class TeachingService:
             return await rpc(request, metadata=metadata, timeout=ANSWER_SECONDS)
         except grpc.aio.AioRpcError as problem:
             log.warning("teaching.no_answer", code=problem.code().name, rpc=type(request).__name__)
-            raise PartUnavailable("teaching service", retry_after=1.0) from None
+            kind = _NotBegun if problem.code() is grpc.StatusCode.NOT_FOUND else PartUnavailable
+            raise kind("teaching service", retry_after=1.0) from None
 
 
 def _block(message: tasks_pb2.InstructionBlock) -> Block:

@@ -33,7 +33,7 @@ from runtime_service.engine.models import (
 from runtime_service.engine.toolbox import Catalogue, Toolbox
 from runtime_service.engine.units.turns import Append
 from runtime_service.engine.writer import Rest, Writer
-from runtime_service.teaching_link import NewTask, Teaching
+from runtime_service.teaching_link import Block, NewTask, Teaching
 
 # What a turn may take where its agent says nothing.
 DEFAULT_LIMITS = Limits(model_requests=1_000, output_tokens=0, cost_micro_usd=0, depth=8)
@@ -138,7 +138,12 @@ class AgentLoop:
         new = NewTask(f"{turn.id}/{address}", agent.spec.name, skill.name, skill.version, path_of(address))
         started = writer.past.task(address).started
         begins_on = approval_id if started is None else ""
-        block = await writer.until_there(lambda: self._teaching.begin_task(turn, new), begins_on)
+        recorded = started.block if started is not None else None
+
+        async def begun() -> Block:
+            return (await self._teaching.begin_task(turn, new)).as_recorded(recorded)
+
+        block = await writer.until_there(begun, begins_on)
         if started is not None:
             tools = await self._toolbox.kept(turn.tenant, started.tools_hash)
         else:
@@ -154,9 +159,9 @@ class AgentLoop:
                 tools_hash=tools_hash(tools),
             )
             unit = Append(writer.hold, [(address, started)], uses=begins_on, tools=(started.tools_hash, tools))
-            begun = writer.submit(unit)
+            written = writer.submit(unit)
             if begins_on:
-                await begun
+                await written
             writer.past.add(address, started)
         named = {shown.declaration.name: shown for shown in tools}
         return Task(address, started, started.block, settings, named), block.text
@@ -165,9 +170,14 @@ class AgentLoop:
         """Take the instructions up that changed while the task waited: its next request carries them (R3.6)."""
         writer, task_id = self._writer, task.started.task_id
         tenant = writer.turn.tenant
-        block = await writer.until_there(lambda: self._teaching.take_up(tenant, task_id, number))
         recorded = writer.past.task(task.address).take_ups
-        if len(recorded) < number:
+        before = recorded[number - 1].block if len(recorded) >= number else None
+
+        async def taken_up() -> Block:
+            return (await self._teaching.take_up(tenant, task_id, number)).as_recorded(before)
+
+        block = await writer.until_there(taken_up)
+        if before is None:
             from_set = task.block.instruction_set
             writer.record(task.address, InstructionsTakenUp(task_id, number, from_set, block.receipt))
         return replace(task, block=recorded[number - 1].block), block.text

@@ -26,11 +26,12 @@ from tests.taught.both import (
     proposes,
 )
 
-pytestmark = pytest.mark.usefixtures("host")
+hosted = pytest.mark.usefixtures("host")
 
 CAUSE = "The teaching service does not answer"
 
 
+@hosted
 async def test_a_new_turn_waits_and_goes_on_by_itself(both: Both) -> None:
     """INTERRUPTED with its cause; no model is asked; then it runs with its block (point 4, R3.6, R6.7)."""
     await both.teaching.teach(COMMON_FIRST)
@@ -49,6 +50,7 @@ async def test_a_new_turn_waits_and_goes_on_by_itself(both: Both) -> None:
     assert turn.receipts[0].instruction_set == 1
 
 
+@hosted
 async def test_a_turn_that_waits_for_teaching_lives_through_a_restart_and_two_tries(both: Both) -> None:
     """It is tried again, later each time, also by the next process; nobody has to resume it (R6.7)."""
     await both.tagger(DONE)
@@ -66,6 +68,7 @@ async def test_a_turn_that_waits_for_teaching_lives_through_a_restart_and_two_tr
     assert (sent, both.prompts()) == ([], [prompt()])
 
 
+@hosted
 async def test_a_yes_decides_nothing_and_works_later(both: Both, book: Book) -> None:
     """PART_UNAVAILABLE with when to try again; the question waits on (R3.6, point 4)."""
     await both.tagger()
@@ -106,6 +109,7 @@ async def until_seen_back(both: Both, asked: approvals_pb2.Approval) -> Tutelage
                 return None
 
 
+@hosted
 async def test_a_no_is_taken_and_the_work_goes_on_under_its_set_once_teaching_is_back(both: Both, book: Book) -> None:
     """A no is always taken, also while teaching is away, and though the set changed before (R3.6)."""
     await both.tagger()
@@ -126,6 +130,7 @@ async def test_a_no_is_taken_and_the_work_goes_on_under_its_set_once_teaching_is
     assert book.runs() == []
 
 
+@hosted
 async def test_a_nested_call_that_begins_meanwhile_waits_too(both: Both, book: Book) -> None:
     """Its parent ran before; the nested agent's model is asked nothing until its block is known (point 4, R3.6)."""
     await both.agent("Hand", DONE)
@@ -150,6 +155,7 @@ async def test_a_nested_call_that_begins_meanwhile_waits_too(both: Both, book: B
     assert len(book.runs("slow_write")) == 1
 
 
+@hosted
 async def test_a_take_up_waits_too(both: Both, book: Book) -> None:
     """The instructions changed and teaching went: the next request is not made under the old block (R3.6, R6.7)."""
     async with both.runtime.host("slow", book.slow_write(), who="other-worker"):
@@ -175,6 +181,7 @@ async def test_a_take_up_waits_too(both: Both, book: Book) -> None:
     assert [one.number for one in await both.take_ups(turn_id)] == [1]
 
 
+@hosted
 async def test_a_yes_given_before_teaching_went_starts_nothing_until_it_is_back(both: Both) -> None:
     """The writer asks as it starts the call; where it gets no answer, the call waits with its yes (D1, R3.6, R6.7)."""
     async with wire_host(both.runtime):
@@ -196,6 +203,7 @@ async def test_a_yes_given_before_teaching_went_starts_nothing_until_it_is_back(
     assert both.prompts() == [prompt(), prompt()]
 
 
+@hosted
 async def test_a_yes_that_waits_for_teaching_falls_with_the_set(both: Both, book: Book) -> None:
     """Held by a call that runs beside it, it hears of its fall, and the model proposes again (B13, R3.6)."""
     async with both.runtime.host("slow", book.slow_write(), who="other-worker"):
@@ -225,6 +233,7 @@ async def test_a_yes_that_waits_for_teaching_falls_with_the_set(both: Both, book
     assert both.prompts() == [prompt(), prompt(COMMON_FIRST)]
 
 
+@hosted
 async def test_a_result_that_comes_meanwhile_is_kept_for_when_teaching_is_back(both: Both) -> None:
     """The turn is let go of with the word that it cannot get to, and finds it later (R3.1, R6.6, R6.7)."""
     async with wire_host(both.runtime) as host:
@@ -250,6 +259,7 @@ async def test_a_result_that_comes_meanwhile_is_kept_for_when_teaching_is_back(b
     assert "calls" not in back.unread
 
 
+@hosted
 async def test_reads_and_listings_need_no_teaching(both: Both) -> None:
     """What people look at in the runtime is there, whoever is away (point 4)."""
     await both.tagger(proposes(READ, WRITE), DONE, tools=["read_note", "write_note"], approve=CHANGES_ASKED)
@@ -262,12 +272,13 @@ async def test_reads_and_listings_need_no_teaching(both: Both) -> None:
     await both.teaching.start()
 
 
-async def test_fifty_turns_wait_for_teaching_and_all_go_on(both: Both) -> None:
+@hosted
+async def test_twenty_turns_wait_for_teaching_and_all_go_on(both: Both) -> None:
     """Nobody is forgotten, and nobody asks a model meanwhile (R6.7, D7)."""
     await both.teaching.teach(COMMON_FIRST)
     await both.tagger(DONE)
     await both.teaching.stop()
-    turn_ids = [await both.runtime.asked_of("Tagger") for _ in range(50)]
+    turn_ids = [await both.runtime.asked_of("Tagger") for _ in range(20)]
     for turn_id in turn_ids:
         await both.interrupted(turn_id, CAUSE)
     sent = both.prompts()
@@ -278,5 +289,50 @@ async def test_fifty_turns_wait_for_teaching_and_all_go_on(both: Both) -> None:
         await both.runtime.ended(turn_id)
 
     assert sent == []
-    assert len(both.prompts()) == 50
+    assert len(both.prompts()) == 20
     assert set(both.prompts()) <= {prompt(COMMON_FIRST), prompt(COMMON_FIRST, IN_BRACKETS)}
+
+
+@hosted
+async def test_work_that_was_taught_does_not_go_on_without_teaching(both: Both, book: Book) -> None:
+    """A runtime started without the address runs none of it untaught; with it again, it goes on (point 4, R3.6)."""
+    address = both.runtime.settings["teaching_address"]
+    await both.teaching.teach(COMMON_FIRST)
+    await both.tagger()
+    turn_id, asked = await both.waiting()
+    await both.runtime.restart(teaching_address="")
+
+    await both.runtime.yes(asked)
+    await both.interrupted(turn_id, CAUSE)
+    sent, ran = both.prompts(), book.runs()
+    await both.runtime.restart(teaching_address=address)
+    await both.runtime.ended(turn_id)
+
+    assert (sent, ran) == ([prompt(COMMON_FIRST)], [])
+    assert both.prompts() == [prompt(COMMON_FIRST)] * 2
+    assert len(book.runs()) == 1
+
+
+@pytest.mark.parametrize("answer", ["yes", "no"])
+async def test_work_that_began_while_nobody_taught_is_told_what_its_receipts_say(
+    idle: Both, book: Book, answer: str
+) -> None:
+    """Its no goes on under set 0; its yes is under another set, so it takes up what stands now (B9, B13, T6.1)."""
+    address = idle.runtime.settings["teaching_address"]
+    await idle.runtime.start(teaching_address="")
+    async with idle.runtime.host("notebook", *book.tools()):
+        await idle.tagger()
+        turn_id, asked = await idle.waiting()
+        await idle.teaching.teach(COMMON_FIRST)
+        await idle.runtime.restart(teaching_address=address)
+        if answer == "no":
+            await idle.runtime.no(asked)
+        else:
+            await idle.changed(asked)
+            await idle.runtime.yes(await idle.runtime.question(turn_id))
+        turn = await idle.runtime.ended(turn_id)
+
+    taken_up = answer == "yes"
+    assert idle.prompts() == ([prompt()] + [prompt(COMMON_FIRST)] * 2 if taken_up else [prompt()] * 2)
+    assert [(one.take_up, one.instruction_set) for one in turn.receipts] == [(0, 0), (1, 1)][: 1 + taken_up]
+    assert len(book.runs()) == taken_up
