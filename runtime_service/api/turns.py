@@ -43,7 +43,9 @@ from runtime_service.engine.attendance import Attendance
 from runtime_service.engine.committer import Committer
 from runtime_service.engine.hosts import Hosts
 from runtime_service.engine.lease import Lease
-from runtime_service.engine.units.turns import AbandonTurn, GiveAttendedTurn, GiveTurn, ResumeTurn
+from runtime_service.engine.units.giving import GiveAttendedTurn, GiveTurn
+from runtime_service.engine.units.resuming import ResumeTurn
+from runtime_service.engine.units.turns import AbandonTurn
 from service_kit.feeds import Bell, CursorCodec
 from service_kit.identity import Caller, current_caller
 from service_kit.messages import MOST_LIST_BYTES, by_name, within

@@ -1,4 +1,7 @@
-"""What happens to a turn's row: it is given, taken, let go of, ended, gone on with (`runtime.md` R3.1, R5, R6, R9)."""
+"""What happens to a turn's row: it is taken, added to, let go of, handed back, ended (`runtime.md` R3.1, R5, R6).
+
+`giving.py` has how one begins, `resuming.py` how a person has one that stopped go on.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from runtime_service.domain.agents import Shown
 from runtime_service.domain.approvals import withdrawn
-from runtime_service.domain.calls import Call, Resolution, late_result
+from runtime_service.domain.calls import Call, late_result
 from runtime_service.domain.hosts import CallId
 from runtime_service.domain.journal import (
     TurnEnd,
@@ -18,110 +21,18 @@ from runtime_service.domain.journal import (
 )
 from runtime_service.domain.ledger import Hold, Ledger, Needs, Repeatable, unfinished
 from runtime_service.domain.principals import Principal
-from runtime_service.domain.problems import (
-    ConversationBusy,
-    InvalidFields,
-    NoSuchThing,
-    PersonRequired,
-    TurnWaiting,
-)
 from runtime_service.domain.problems import TurnEnded as TurnHasEnded
-from runtime_service.domain.turns import Conversation, IfBusy, Turn, TurnId, TurnState, busy
+from runtime_service.domain.turns import Turn, TurnId, TurnState
 
 APPROVALS = "approvals"
 TURNS = "turns"
 
 
-@dataclass(frozen=True, slots=True)
-class GiveTurn:
-    """Write a new turn of a conversation, READY or behind another (R9). The same request gives the same turn."""
-
-    turn: Turn
-    if_busy: IfBusy
-    after_turn_id: str
-    request: Repeatable | None = None
-
-    @property
-    def needs(self) -> Needs:
-        named = (TurnId(self.after_turn_id),) if self.after_turn_id else ()
-        return Needs(
-            conversations=(self.turn.conversation_key,),
-            turns=named,
-            request=self.request.key if self.request else None,
-        )
-
-    def run(self, ledger: Ledger) -> TurnId:
-        if (known := ledger.repeated(self.request)) is not None:
-            return TurnId(known)
-        conversation = ledger.conversations.get(self.turn.conversation_key)
-        if conversation is None:
-            raise NoSuchThing("conversation", self.turn.conversation_id)
-        after = self._after(ledger, conversation)
-        before = busy(ledger.open_turns(conversation.key), after)
-        state = TurnState.QUEUED if before is not None and self._queues(before) else TurnState.READY
-        number = conversation.turns + 1
-        ledger.conversations.put(conversation.key, replace(conversation, turns=number))
-        turn = replace(
-            self.turn,
-            number=number,
-            after_turn_id=after,
-            state=state,
-            create_time=ledger.now,
-            update_time=ledger.now,
-        )
-        ledger.put_turn(turn)
-        ledger.remember(self.request, turn.id)
-        return turn.id
-
-    def _after(self, ledger: Ledger, conversation: Conversation) -> str:
-        if not self.after_turn_id:
-            return conversation.newest_done
-        after = ledger.turns.get(TurnId(self.after_turn_id))
-        if after is None or after.conversation_key != conversation.key:
-            raise NoSuchThing("turn", self.after_turn_id)
-        if after.state is not TurnState.DONE:
-            raise InvalidFields([("after_turn_id", "A turn follows one that is done; this one is not.")])
-        return after.id
-
-    def _queues(self, before: Turn) -> bool:
-        """Whether it stands behind the other; False: it begins beside it. Raises `ConversationBusy`."""
-        goes_on = before.state in (TurnState.READY, TurnState.RUNNING, TurnState.QUEUED)
-        match self.if_busy:
-            case IfBusy.BRANCH:
-                return False
-            case IfBusy.QUEUE:
-                return True
-            case IfBusy.UNSPECIFIED if goes_on:
-                return True
-            case _:
-                raise ConversationBusy(self.turn.conversation_id, before.id)
-
-
-@dataclass(frozen=True, slots=True)
-class GiveAttendedTurn:
-    """Write a new turn without a conversation, taken by this process at once. The same request gives the same turn."""
-
-    turn: Turn
-    process: str
-    request: Repeatable | None = None
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(request=self.request.key if self.request else None)
-
-    def run(self, ledger: Ledger) -> TurnId:
-        if (known := ledger.repeated(self.request)) is not None:
-            return TurnId(known)
-        turn = replace(self.turn, create_time=ledger.now, update_time=ledger.now)
-        ledger.remember(self.request, turn.id)
-        return _take(ledger, turn, self.process).id
-
-
-def _take(ledger: Ledger, turn: Turn, process: str) -> Turn:
+def take(ledger: Ledger, turn: Turn, process: str) -> Turn:
+    """Take a turn as its next writer, and record that."""
     why = _why(turn)
     turn = ledger.put_turn(turn.taken(process, ledger.now))
-    records: list[tuple[str, What]] = [(turn.agent, given(turn))] if turn.line == 0 else []
-    return ledger.append(turn, [*records, (turn.agent, WriterStarted(process=process, why=why))])
+    return ledger.append(turn, _begun(turn, process, why))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +56,7 @@ class TakeTurn:
         if not turn.saved:
             stopped(ledger, turn, self.process, TurnEnded(end=TurnEnd.ABANDONED, cause="Its process went."))
             return None
-        return _take(ledger, turn, self.process)
+        return take(ledger, turn, self.process)
 
     def _free(self, ledger: Ledger, turn: Turn) -> bool:
         match turn.state:
@@ -165,7 +76,13 @@ def _why(turn: Turn) -> str:
     return turn.ready_because if turn.state is TurnState.READY else "taken over"
 
 
-def given(turn: Turn) -> TurnGiven:
+def _begun(turn: Turn, process: str, why: str) -> list[tuple[str, What]]:
+    """Return the records that a writer begins with: its own, and before the first one's, line 1 of the journal."""
+    line_1: list[tuple[str, What]] = [(turn.agent, _given(turn))] if turn.line == 0 else []
+    return [*line_1, (turn.agent, WriterStarted(process=process, why=why))]
+
+
+def _given(turn: Turn) -> TurnGiven:
     """Return line 1 of a turn's journal."""
     return TurnGiven(
         conversation_id=turn.conversation_id,
@@ -339,9 +256,8 @@ def ended(ledger: Ledger, turn: Turn, what: TurnEnded) -> Sequence[Call]:
 
 def stopped(ledger: Ledger, turn: Turn, process: str, what: TurnEnded) -> Sequence[Call]:
     """End a turn as its next writer, whatever runs it: that one can record nothing more (R5.1)."""
-    records: list[tuple[str, What]] = [(turn.agent, given(turn))] if turn.line == 0 else []
     turn = replace(turn, writer=turn.writer + 1)
-    turn = ledger.append(turn, [*records, (turn.agent, WriterStarted(process=process, why="stopped"))])
+    turn = ledger.append(turn, _begun(turn, process, "stopped"))
     return ended(ledger, turn, what)
 
 
@@ -367,75 +283,6 @@ def settle(ledger: Ledger, turn: Turn, because: str) -> None:
     waits = turn.state in (TurnState.WAITING, TurnState.INTERRUPTED)
     if waits and not unfinished(ledger.calls_of(turn.id)):
         ledger.put_turn(turn.ready(because, ledger.now))
-
-
-@dataclass(frozen=True, slots=True)
-class ResumeTurn:
-    """Go on with a turn that stopped, and write what a person says of its unfinished calls (R6.5, R9, settled 13).
-
-    A turn that is free, queued or held stays as it is. Raises `InvalidFields` naming every wrong resolution,
-    `PersonRequired`, `TurnWaiting`, `TurnEnded`, `ConversationBusy`.
-    """
-
-    turn_id: TurnId
-    by: Principal
-    resolutions: Sequence[tuple[CallId, Resolution]]
-    request: Repeatable | None = None
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(
-            turns=(self.turn_id,),
-            words_of=(self.turn_id,),
-            conversations_of=(self.turn_id,),
-            request=self.request.key if self.request else None,
-        )
-
-    def run(self, ledger: Ledger) -> None:
-        if ledger.repeated(self.request) is not None:
-            return
-        turn = ledger.turn(self.turn_id)
-        if turn.state.over or (turn.state.ended and not turn.saved):
-            raise TurnHasEnded(turn.id)
-        if turn.state is TurnState.WAITING:
-            raise TurnWaiting(turn.id)
-        open_calls = unfinished(ledger.calls_of(turn.id))
-        stopped = turn.state in (TurnState.INTERRUPTED, TurnState.FAILED)
-        self._check(open_calls, every=stopped or bool(self.resolutions))
-        by_id = {call.id: call for call in open_calls}
-        for call_id, resolution in self.resolutions:
-            ledger.calls.put(call_id, by_id[call_id].resolved(resolution))
-        if turn.state is TurnState.FAILED:
-            self._refuse_begun(ledger, turn)
-        if stopped:
-            ledger.put_turn(turn.ready("resumed", ledger.now))
-        ledger.remember(self.request, turn.id)
-
-    def _check(self, open_calls: Sequence[Call], *, every: bool) -> None:
-        unnamed = {call.id for call in open_calls}
-        wrong: list[tuple[str, str]] = []
-        for place, (call_id, _) in enumerate(self.resolutions):
-            if call_id not in {call.id for call in open_calls}:
-                wrong.append((f"resolutions[{place}].call_id", "This call is not unfinished in this turn."))
-            elif call_id not in unnamed:
-                wrong.append((f"resolutions[{place}].call_id", "This call is named twice."))
-            unnamed.discard(call_id)
-        if unnamed and every:
-            names = ", ".join(sorted(unnamed))
-            wrong.append(("resolutions", f"Say what became of each unfinished call; still unnamed: {names}."))
-        if wrong:
-            raise InvalidFields(wrong)
-        if self.resolutions and not self.by.is_person:
-            raise PersonRequired("say what became of an unfinished call")
-
-    def _refuse_begun(self, ledger: Ledger, turn: Turn) -> None:
-        """Refuse to go on with a failed turn once another began on its branch (R9)."""
-        conversation = ledger.conversations.get(turn.conversation_key)
-        if conversation is None:
-            return
-        branch = [one for one in ledger.open_turns(conversation.key) if one.after_turn_id == turn.after_turn_id]
-        if branch or conversation.newest_done != turn.after_turn_id:
-            raise ConversationBusy(turn.conversation_id, branch[0].id if branch else conversation.newest_done)
 
 
 @dataclass(frozen=True, slots=True)
