@@ -13,11 +13,10 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import DateTime, TypeDecorator, event, make_url
-from sqlalchemy.engine import URL, Dialect
+from sqlalchemy import event, make_url
+from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -30,21 +29,6 @@ T = TypeVar("T")
 
 _WRITERS_PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "secure_delete = ON")
 _READERS_PRAGMAS = ("journal_mode = WAL", "query_only = ON")
-
-
-class UtcDateTime(TypeDecorator[datetime]):
-    """A moment. Takes and gives times with a zone alone, in UTC."""
-
-    impl = DateTime(timezone=True)
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is not None and value.tzinfo is None:
-            raise ValueError("a time without a zone")
-        return value and value.astimezone(UTC)
-
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        return value and (value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC))
 
 
 class Database:

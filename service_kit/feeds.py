@@ -25,7 +25,7 @@ from datetime import datetime
 from sqlalchemy import Column, Index, Integer, MetaData, String, Table, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service_kit.database import UtcDateTime
+from service_kit.columns import UtcDateTime
 from service_kit.errors import CursorExpired, InvalidField
 
 

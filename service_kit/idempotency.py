@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from sqlalchemy import Column, MetaData, String, Table, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service_kit.database import UtcDateTime
+from service_kit.columns import UtcDateTime
 from service_kit.errors import InvalidField, RequestIdReused
 from service_kit.identity import Caller
 

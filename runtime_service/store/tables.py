@@ -27,8 +27,7 @@ from runtime_service.domain.principals import Principal
 from runtime_service.domain.rules import ApprovalRule, SettingInForce
 from runtime_service.domain.turns import Attended, TurnState, Usage
 from runtime_service.store.columns import Value, Values
-from service_kit.columns import Named
-from service_kit.database import UtcDateTime
+from service_kit.columns import Named, UtcDateTime
 from service_kit.feeds import feed_table
 from service_kit.idempotency import requests_table
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from sqlalchemy import CheckConstraint, Column, Index, Integer, MetaData, String, Table, Text
 
-from service_kit.columns import Named
-from service_kit.database import UtcDateTime
+from service_kit.columns import Named, UtcDateTime
 from service_kit.feeds import feed_table
 from service_kit.idempotency import requests_table
 from teaching_service.domain.corrections import Severity

@@ -14,7 +14,8 @@ from sqlalchemy import Column, Integer, MetaData, Table, func, insert, select, t
 from sqlalchemy.exc import IntegrityError, OperationalError, StatementError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service_kit.database import Database, UtcDateTime
+from service_kit.columns import UtcDateTime
+from service_kit.database import Database
 from service_kit.errors import PartUnavailable, SetupProblem
 
 metadata = MetaData()
