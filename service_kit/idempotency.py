@@ -16,10 +16,8 @@ from sqlalchemy import Column, MetaData, String, Table, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service_kit.columns import UtcDateTime
-from service_kit.errors import InvalidField, RequestIdReused
+from service_kit.errors import RequestIdReused
 from service_kit.identity import Caller
-
-MOST_ID_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +93,3 @@ def request_digest(message: Message) -> str:
     asked.ClearField("request_id")
     fields = MessageToDict(asked, preserving_proto_field_name=True)
     return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def check_request_id(text: str) -> str:
-    """Pass on any text without NUL of at most 256 bytes (settled 16). Raises `InvalidField`."""
-    if "\0" in text:
-        raise InvalidField([("request_id", "must not contain NUL")])
-    if len(text.encode()) > MOST_ID_BYTES:
-        raise InvalidField([("request_id", f"must be at most {MOST_ID_BYTES} bytes")])
-    return text

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from google.protobuf.message import Message
 
 from runtime_service.domain.ledger import Repeatable, RequestKey
-from service_kit.idempotency import request_digest
+from service_kit import idempotency
 from service_kit.identity import Caller
 
 
 def repeatable(caller: Caller, rpc: str, request: Message) -> Repeatable | None:
     """Return what makes a request the same again; None where it has no `request_id`."""
-    request_id: str = request.request_id  # type: ignore[attr-defined]
-    if not request_id:
-        return None
-    return Repeatable(RequestKey(caller.tenant, caller.id, rpc, request_id), request_digest(request))
+    again = idempotency.repeatable(caller, caller.tenant, rpc, request)
+    return None if again is None else Repeatable(RequestKey(**asdict(again.key)), again.digest)

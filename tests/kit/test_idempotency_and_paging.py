@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from sqlalchemy import MetaData
 from tutelage.runtime.v1 import turns_pb2
 
+from service_kit.checks import Fields
 from service_kit.database import Database
 from service_kit.errors import InvalidField, RequestIdReused
 from service_kit.idempotency import (
     RequestKey,
-    check_request_id,
     find_request,
     record_request,
     request_digest,
@@ -80,15 +80,20 @@ def test_a_digest_is_the_same_in_every_process() -> None:
 
 @pytest.mark.parametrize("text", ["", "any text at all, ünïcode too", "x" * 256])
 def test_any_text_may_be_a_request_id(text: str) -> None:
-    assert check_request_id(text) == text
+    fields = Fields()
+
+    assert fields.request_id(text) == text
+    fields.done()
 
 
 @pytest.mark.parametrize("text", ["a\0b", "x" * 257, "é" * 129])
 def test_a_request_id_with_nul_or_over_256_bytes_is_refused(text: str) -> None:
     """Settled 16."""
-    with pytest.raises(InvalidField) as caught:
-        check_request_id(text)
+    fields = Fields()
+    fields.request_id(text)
 
+    with pytest.raises(InvalidField) as caught:
+        fields.done()
     assert [path for path, _ in caught.value.fields] == ["request_id"]
 
 
