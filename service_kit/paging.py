@@ -1,4 +1,4 @@
-"""Pages of lists: how many a page has, and where the next one goes on.
+"""Pages of lists: how much a page has, and where the next one goes on.
 
 A list is ordered by the number in which things were made (settled 17), so a page token is the last number
 or name that was shown, bound to the request that it was given for.
@@ -7,8 +7,16 @@ or name that was shown, bound to the request that it was given for.
 import hashlib
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from google.protobuf.message import Message
 
 from service_kit.errors import InvalidField
+from service_kit.messages import MOST_LIST_BYTES, within
+
+T = TypeVar("T")
+M = TypeVar("M", bound=Message)
 
 MOST_ON_A_PAGE = 1_000
 USUAL_ON_A_PAGE = 100
@@ -50,6 +58,18 @@ class PageCodec:
             raise InvalidField([("page_token", "was not given for this request")])
         last: int | str = json.loads(place)
         return last
+
+
+def page(
+    found: Sequence[T], most: int, key: str, message_of: Callable[[T], M], place_of: Callable[[T], int | str]
+) -> tuple[Sequence[M], str]:
+    """Return the messages of a page, cut by number and by bytes (R12), and the token of the next one.
+
+    No token where `found`, of which there may be `most`, was all.
+    """
+    shown = within([message_of(one) for one in found], MOST_LIST_BYTES)
+    more = len(shown) < len(found) or len(found) == most
+    return shown, PageCodec.encode(key, place_of(found[len(shown) - 1])) if shown and more else ""
 
 
 def _check(filter_key: str, place: bytes) -> bytes:

@@ -14,8 +14,7 @@ from runtime_service.domain.agents import AgentSpec, HostedLoop
 from runtime_service.domain.problems import NoSuchThing
 from runtime_service.engine.models import Models
 from service_kit.identity import current_caller
-from service_kit.messages import MOST_LIST_BYTES, within
-from service_kit.paging import PageCodec, page_size
+from service_kit.paging import PageCodec, page, page_size
 
 
 class AgentService(agents_pb2_grpc.AgentServiceServicer):
@@ -45,9 +44,7 @@ class AgentService(agents_pb2_grpc.AgentServiceServicer):
         most = page_size(request.page_size)
         after = PageCodec.decode("agents", request.page_token)
         found = await self._registry.agents(current_caller().tenant, str(after or ""), most)
-        agents = within([to_proto.agent(agent) for agent in found], MOST_LIST_BYTES)
-        more = len(agents) < len(found) or len(found) == most
-        token = PageCodec.encode("agents", agents[-1].spec.name) if agents and more else ""
+        agents, token = page(found, most, "agents", to_proto.agent, lambda one: one.spec.name)
         return agents_pb2.ListAgentsResponse(agents=agents, next_page_token=token)
 
     def _check_model(self, spec: AgentSpec, fields: Fields) -> None:

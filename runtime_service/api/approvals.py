@@ -25,8 +25,8 @@ from runtime_service.engine.units.approvals import DecideApproval, DecideTurn, S
 from runtime_service.teaching_link import Teaching
 from service_kit.feeds import Bell, CursorCodec
 from service_kit.identity import current_caller
-from service_kit.messages import MOST_LIST_BYTES, by_name, within
-from service_kit.paging import PageCodec, page_size
+from service_kit.messages import by_name
+from service_kit.paging import PageCodec, page, page_size
 from service_kit.streams import Streams
 
 MOST_ANSWERED_AT_ONCE = 10_000
@@ -61,9 +61,7 @@ class ApprovalService(approvals_pb2_grpc.ApprovalServiceServicer):
         after = PageCodec.decode(key, request.page_token)
         viewer = access.viewer(current_caller())
         found = await self._lookups.approvals(viewer, wanted, None if after is None else int(after), most)
-        shown = within([to_proto.approval(one) for one in found], MOST_LIST_BYTES)
-        more = len(shown) < len(found) or len(found) == most
-        token = PageCodec.encode(key, found[len(shown) - 1].seq) if shown and more else ""
+        shown, token = page(found, most, key, to_proto.approval, lambda one: one.seq)
         return pb.ListApprovalsResponse(approvals=shown, next_page_token=token)
 
     async def WatchApprovals(

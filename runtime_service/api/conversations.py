@@ -17,8 +17,7 @@ from runtime_service.domain.turns import Conversation, ConversationKey
 from runtime_service.engine.committer import Committer
 from runtime_service.engine.units.conversations import OpenConversation, SetApproval
 from service_kit.identity import Caller, current_caller
-from service_kit.messages import MOST_LIST_BYTES, within
-from service_kit.paging import PageCodec, page_size
+from service_kit.paging import PageCodec, page, page_size
 
 
 class ConversationService(conversations_pb2_grpc.ConversationServiceServicer):
@@ -60,9 +59,7 @@ class ConversationService(conversations_pb2_grpc.ConversationServiceServicer):
         before = PageCodec.decode(key, request.page_token)
         viewer = access.viewer(current_caller())
         found = await self._lookups.conversations(viewer, request.agent, None if before is None else int(before), most)
-        shown = within([to_proto.conversation(one) for one in found], MOST_LIST_BYTES)
-        more = len(shown) < len(found) or len(found) == most
-        token = PageCodec.encode(key, found[len(shown) - 1].made) if shown and more else ""
+        shown, token = page(found, most, key, to_proto.conversation, lambda one: one.made)
         return pb.ListConversationsResponse(conversations=shown, next_page_token=token)
 
     async def SetConversationApproval(

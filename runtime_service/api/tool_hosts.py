@@ -23,8 +23,8 @@ from runtime_service.domain.problems import InvalidFields, NotInThisRelease
 from runtime_service.engine.hosts import Hosts, HostSession, Outgoing, SendCall
 from runtime_service.engine.lease import Lease
 from service_kit.identity import Caller, current_caller
-from service_kit.messages import MOST_LIST_BYTES, within
-from service_kit.paging import PageCodec, page_size
+from service_kit.messages import within
+from service_kit.paging import PageCodec, page, page_size
 from service_kit.streams import Streams
 
 MOST_TOOLS = 1_000
@@ -75,10 +75,8 @@ class ToolHostService(tools_pb2_grpc.ToolHostServiceServicer):
         most = page_size(request.page_size)
         after = str(PageCodec.decode("tools", request.page_token) or "")
         offered = self._hosts.offered(current_caller().tenant)
-        names = sorted(name for name in offered if name > after)[:most]
-        tools = within([to_proto.tool(offered[name]) for name in names], MOST_LIST_BYTES)
-        more = len(tools) < len(names) or len(names) == most
-        token = PageCodec.encode("tools", tools[-1].name) if tools and more else ""
+        found = [offered[name] for name in sorted(name for name in offered if name > after)[:most]]
+        tools, token = page(found, most, "tools", to_proto.tool, lambda one: one.name)
         return pb.ListToolsResponse(tools=tools, next_page_token=token)
 
     def _welcome(self, session: HostSession) -> pb.ServeResponse:

@@ -48,8 +48,8 @@ from runtime_service.engine.units.resuming import ResumeTurn
 from runtime_service.engine.units.turns import AbandonTurn
 from service_kit.feeds import Bell, CursorCodec
 from service_kit.identity import Caller, current_caller
-from service_kit.messages import MOST_LIST_BYTES, by_name, within
-from service_kit.paging import PageCodec, page_size
+from service_kit.messages import by_name
+from service_kit.paging import PageCodec, page, page_size
 from service_kit.streams import Streams
 
 MOST_WAITING = 200
@@ -129,7 +129,7 @@ class TurnService(turns_pb2_grpc.TurnServiceServicer):
         wanted = TurnsWanted(
             conversation_id=request.conversation_id,
             agent=request.agent,
-            states=tuple(TurnState[pb.TurnState.Name(one).removeprefix("TURN_STATE_")] for one in _states(request)),
+            states=tuple(by_name(TurnState, pb.TurnState, one) for one in _states(request)),
             parent_turn_id=request.parent_turn_id,
             before_turn_id=request.before_turn_id,
         )
@@ -138,9 +138,7 @@ class TurnService(turns_pb2_grpc.TurnServiceServicer):
         viewer = access.viewer(current_caller())
         found = await self._lookups.turns(viewer, wanted, None if before is None else int(before), most)
         details = await self._lookups.turn_details(found, most_waiting=MOST_WAITING)
-        shown = within([to_proto.turn(one) for one in details], MOST_LIST_BYTES)
-        more = len(shown) < len(found) or len(found) == most
-        token = PageCodec.encode(key, found[len(shown) - 1].made) if shown and more else ""
+        shown, token = page(details, most, key, to_proto.turn, lambda one: one.turn.made)
         return pb.ListTurnsResponse(turns=shown, next_page_token=token)
 
     async def ListRecords(self, request: pb.ListRecordsRequest, context: Any) -> pb.ListRecordsResponse:
@@ -149,9 +147,7 @@ class TurnService(turns_pb2_grpc.TurnServiceServicer):
         after = PageCodec.decode(key, request.page_token)
         turn = await self._seen(current_caller(), request.turn_id)
         found = await self._lookups.records(turn.id, int(after or 0), most)
-        shown = within([to_proto.record(one) for one in found], MOST_LIST_BYTES)
-        more = len(shown) < len(found) or len(found) == most
-        token = PageCodec.encode(key, shown[-1].line) if shown and more else ""
+        shown, token = page(found, most, key, to_proto.record, lambda one: one.line)
         return pb.ListRecordsResponse(records=shown, next_page_token=token)
 
     async def WatchTurn(self, request: pb.WatchTurnRequest, context: Any) -> AsyncIterator[pb.WatchTurnResponse]:

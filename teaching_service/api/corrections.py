@@ -9,11 +9,10 @@ from tutelage.teaching.v1 import corrections_pb2_grpc
 
 from service_kit.idempotency import repeatable
 from service_kit.identity import current_caller
-from service_kit.paging import PageCodec, page_size
+from service_kit.paging import PageCodec, page, page_size
 from teaching_service.api import access, from_proto, to_proto
 from teaching_service.api.checks import Fields
 from teaching_service.api.lookups import Changes, Lookups
-from teaching_service.api.pages import page
 from teaching_service.domain.lookups import CorrectionsWanted
 from teaching_service.domain.problems import NoSuchThing
 

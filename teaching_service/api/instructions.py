@@ -10,11 +10,10 @@ from tutelage.teaching.v1 import instructions_pb2_grpc
 from service_kit.idempotency import Repeatable, repeatable
 from service_kit.identity import Caller, current_caller
 from service_kit.messages import by_name
-from service_kit.paging import PageCodec, page_size
+from service_kit.paging import PageCodec, page, page_size
 from teaching_service.api import access, from_proto, to_proto
 from teaching_service.api.checks import Fields
 from teaching_service.api.lookups import Changes, Lookups
-from teaching_service.api.pages import page
 from teaching_service.domain.instructions import Instruction, InstructionState, Work
 from teaching_service.domain.lookups import InstructionsWanted
 from teaching_service.domain.problems import InvalidFields, NoSuchThing
