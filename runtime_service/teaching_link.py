@@ -23,6 +23,7 @@ from runtime_service.domain.journal import BlockReceipt
 from runtime_service.domain.principals import Principal
 from runtime_service.domain.problems import PartUnavailable
 from runtime_service.domain.turns import Turn
+from service_kit.messages import filled
 
 log = structlog.get_logger()
 
@@ -182,8 +183,7 @@ def _block(message: tasks_pb2.InstructionBlock) -> Block:
 
 
 def _principal(one: Principal) -> principal_pb2.Principal:
-    kind = principal_pb2.PrincipalKind.Value(f"PRINCIPAL_KIND_{one.kind.name}")
-    return principal_pb2.Principal(id=one.id, kind=kind, display_name=one.display_name, on_behalf_of=one.on_behalf_of)
+    return filled(principal_pb2.Principal(), one)
 
 
 def own_token(key: Ed25519PrivateKey) -> Callable[[], str]:

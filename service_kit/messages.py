@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from google.protobuf.descriptor import EnumDescriptor
 from google.protobuf.message import Message
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 M = TypeVar("M", bound=Message)
 
@@ -24,12 +27,17 @@ OwnForms = Mapping[type, Callable[[Any], Message]]
 MOST_LIST_BYTES = 3 * 1024 * 1024
 
 
-def filled(message: M, value: object, own_forms: OwnForms = MappingProxyType({})) -> M:
-    """Fill a message with a dataclass's fields of the same names; fields that the message has not are passed over."""
+def filled(
+    message: M, value: DataclassInstance, own_forms: OwnForms = MappingProxyType({}), but: Collection[str] = ()
+) -> M:
+    """Fill a message with a dataclass's fields of the same names.
+
+    Fields that the message has not are passed over, and those that its caller fills: `but`.
+    """
     known = message.DESCRIPTOR.fields_by_name
-    for described in dataclasses.fields(value):  # type: ignore[arg-type]
+    for described in dataclasses.fields(value):
         name, content = described.name, getattr(value, described.name)
-        if name not in known or content is None or content == ():
+        if name in but or name not in known or content is None or content == ():
             continue
         # Of several outcomes only the one that was chosen is set.
         if content is not False or known[name].containing_oneof is None:
@@ -48,15 +56,19 @@ def _fill(message: Message, field: Any, content: Any, own_forms: OwnForms) -> No
         setattr(message, name, number)
     elif isinstance(content, tuple):
         for one in content:
-            if dataclasses.is_dataclass(one):
+            if _is_a_message(one):
                 filled(getattr(message, name).add(), one, own_forms)
             else:
                 getattr(message, name).append(one)
-    elif dataclasses.is_dataclass(content):
+    elif _is_a_message(content):
         getattr(message, name).SetInParent()
         filled(getattr(message, name), content, own_forms)
     else:
         setattr(message, name, content)
+
+
+def _is_a_message(content: object) -> TypeGuard[DataclassInstance]:
+    return dataclasses.is_dataclass(content)
 
 
 def number_of(kind: EnumDescriptor, member: enum.Enum) -> int:

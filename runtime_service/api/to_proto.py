@@ -5,9 +5,8 @@ A dataclass's fields have the names of its message's, so one function fills them
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from google.protobuf.message import Message
 from tutelage.runtime.v1 import (
@@ -21,7 +20,7 @@ from tutelage.runtime.v1 import (
 )
 
 from runtime_service.domain import rules
-from runtime_service.domain.addresses import path_of
+from runtime_service.domain.addresses import Address, path_of
 from runtime_service.domain.agents import (
     Agent,
     AgentTool,
@@ -38,12 +37,17 @@ from runtime_service.domain.turns import Conversation
 from service_kit import messages
 from service_kit.messages import within
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 M = TypeVar("M", bound=Message)
 
+MOST_WAITING_BYTES = 1024 * 1024
 
-def filled(message: M, value: object) -> M:
-    """Fill a message with a dataclass's fields of the same names; fields that the message has not are passed over."""
-    return messages.filled(message, value, _OWN_FORMS)
+
+def filled(message: M, value: DataclassInstance, but: Collection[str] = ()) -> M:
+    """Fill a message with a dataclass's fields of the same names, settings and rules too; `but` its caller fills."""
+    return messages.filled(message, value, _OWN_FORMS, but)
 
 
 def rule(one: rules.ApprovalRule) -> approval_setting_pb2.ApprovalRule:
@@ -92,10 +96,9 @@ _OWN_FORMS: messages.OwnForms = {
 
 def agent(one: Agent) -> agents_pb2.Agent:
     """Return an agent as registered."""
-    message = filled(agents_pb2.Agent(), dataclasses.replace(one, spec=None))  # type: ignore[arg-type]
+    message = filled(agents_pb2.Agent(), one, but=("spec",))
     spec = one.spec
-    plain = dataclasses.replace(spec, runs=None, tools=())  # type: ignore[arg-type]
-    filled(message.spec, plain)
+    filled(message.spec, spec, but=("runs", "tools"))
     if isinstance(spec.runs, HostedLoop):
         message.spec.hosted.model = spec.runs.model
     for use in spec.tools:
@@ -121,7 +124,7 @@ def tool(one: Declaration) -> tools_pb2.Tool:
 
 def conversation(one: Conversation) -> conversations_pb2.Conversation:
     """Return a conversation."""
-    message = filled(conversations_pb2.Conversation(), dataclasses.replace(one, approve=None))
+    message = filled(conversations_pb2.Conversation(), one, but=("approve",))
     if one.approve is not None:
         message.approve.CopyFrom(setting(one.approve.setting))
     return message
@@ -139,7 +142,7 @@ def unfinished(one: Call) -> turns_pb2.UnfinishedCall:
 
 def record(one: Record) -> journal_pb2.Record:
     """Return a record of a journal."""
-    message = filled(journal_pb2.Record(), dataclasses.replace(one, what=None))  # type: ignore[arg-type]
+    message = filled(journal_pb2.Record(), one, but=("what",))
     what = getattr(message, kind_of(one.what))
     what.SetInParent()
     filled(what, one.what)
@@ -149,7 +152,7 @@ def record(one: Record) -> journal_pb2.Record:
 def turn(detail: TurnDetail) -> turns_pb2.Turn:
     """Return a turn with what belongs to it. What waits is cut to 1 MiB (R12)."""
     one = detail.turn
-    message = filled(turns_pb2.Turn(), dataclasses.replace(one, settings=()))
+    message = filled(turns_pb2.Turn(), one, but=("settings",))
     message.work.skill, message.work.input = one.skill, one.input
     message.work.work_for, message.work.scope = one.work_for.id, one.scope
     message.unfinished.extend(unfinished(call) for call in detail.unfinished)
@@ -159,22 +162,19 @@ def turn(detail: TurnDetail) -> turns_pb2.Turn:
     return message
 
 
-MOST_WAITING_BYTES = 1024 * 1024
-
-
 def _receipts(detail: TurnDetail) -> Sequence[turns_pb2.Receipt]:
     """Return what each task of a turn ran with, each take-up a receipt of its own."""
     receipts = []
-    begun: dict[str, tuple[str, TaskStarted]] = {}
+    begun: dict[str, tuple[Address, TaskStarted]] = {}
     for address, what in detail.tasks:
         if isinstance(what, TaskStarted):
-            begun[what.task_id] = (address, what)
+            begun[what.task_id] = (Address(address), what)
         take_up = what.number if isinstance(what, InstructionsTakenUp) else 0
         where, started = begun[what.task_id]
         receipts.append(
             turns_pb2.Receipt(
                 task_id=what.task_id,
-                path=path_of(where),  # type: ignore[arg-type]
+                path=path_of(where),
                 agent=started.agent,
                 skill=started.skill,
                 skill_version=started.skill_version,

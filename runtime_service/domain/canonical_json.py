@@ -16,6 +16,7 @@ Canonical texts are for hashing and matching. What is shown and run is the text 
 import json
 import math
 import re
+from collections.abc import Iterable
 from json.encoder import encode_basestring as _quoted
 from typing import Any, ClassVar
 
@@ -93,10 +94,17 @@ def _refuse_depth(text: str) -> None:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise JsonProblem(f"The key {_quoted(twice)} stands twice in one object.")
+        raise JsonProblem(f"The key {_quoted(_twice(key for key, _ in pairs))} stands twice in one object.")
     return found
+
+
+def _twice(keys: Iterable[str]) -> str:
+    seen: set[str] = set()
+    for key in keys:
+        if key in seen:
+            return key
+        seen.add(key)
+    raise AssertionError("no key stands twice")
 
 
 def _integer(text: str) -> int:

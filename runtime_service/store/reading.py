@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
-from sqlalchemy import ColumnElement, Select, and_, exists, func, literal, or_, select
+from sqlalchemy import CTE, ColumnElement, Select, and_, exists, func, literal, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runtime_service.domain.addresses import Address
@@ -207,7 +207,7 @@ class Reading:
             return str((await connection.execute(wanted)).scalar_one())
 
 
-def _ancestors(turn_id: str):  # type: ignore[no-untyped-def]
+def _ancestors(turn_id: str) -> CTE:
     """Return the turns that a turn follows on its branch, the nearest at depth 1."""
     table = tables.turns
     branch = (

@@ -39,12 +39,12 @@ metadata = MetaData(
 )
 
 
-def _text(name: str, **options: object) -> Column[str]:
-    return Column(name, String, nullable=False, **options)  # type: ignore[arg-type]
+def _text(name: str, *, unique: bool | None = None) -> Column[str]:
+    return Column(name, String, nullable=False, unique=unique)
 
 
-def _number(name: str, default: int | None = None) -> Column[int]:
-    return Column(name, Integer, nullable=False, default=default)
+def _number(name: str) -> Column[int]:
+    return Column(name, Integer, nullable=False)
 
 
 def _flag(name: str) -> Column[bool]:
