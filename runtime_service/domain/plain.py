@@ -11,8 +11,10 @@ import enum
 import functools
 import types
 import typing
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeVar
+
+from runtime_service.domain.times import from_rfc3339, rfc3339
 
 T = TypeVar("T")
 
@@ -52,7 +54,7 @@ def _write(kind: Any, value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return value.name
     if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        return rfc3339(value)
     own: Any = type(value)
     if not dataclasses.is_dataclass(value):
         return value
@@ -80,5 +82,5 @@ def _read(kind: Any, plain: Any) -> Any:
     if issubclass(kind, enum.Enum):
         return kind[plain or "UNSPECIFIED"]
     if kind is datetime:
-        return datetime.fromisoformat(plain)
+        return from_rfc3339(plain)
     return kind() if plain is None else plain

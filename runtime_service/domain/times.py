@@ -1,4 +1,4 @@
-"""Moments as text, in the one form that the journal, its chain and the errors use.
+"""Moments as text, in the one form that the journal, its chain, stored values and the errors use.
 
 RFC 3339 in UTC with six digits and `Z`: `2026-03-01T09:30:00.000000Z`. One moment has one text.
 """
