@@ -68,9 +68,9 @@ def _answer(ledger: Ledger, unit: Unit[Any]) -> Any:
 async def _load(connection: AsyncConnection, needs: Sequence[Needs]) -> Ledger:
     ledger = Ledger(now=datetime.now(UTC))
     loading = _Loading(connection, ledger)
-    await loading.calls(tables.calls.c.id.in_, {one for need in needs for one in need.calls})
+    await loading.calls({one for need in needs for one in need.calls})
     await loading.open_calls_of({one for need in needs for one in need.calls_of})
-    await loading.approvals(tables.approvals.c.id.in_, {one for need in needs for one in need.approvals})
+    await loading.approvals({one for need in needs for one in need.approvals})
     touched = {call.turn_id for call in ledger.calls.loaded.values()}
     touched |= {TurnId(approval.asking_turn_id) for approval in ledger.approvals.loaded.values()}
     await loading.turns({one for need in needs for one in need.turns} | touched)
@@ -112,14 +112,14 @@ class _Loading:
         for row in await self._rows(select(turns).where(of_them, turns.c.state.in_(NOT_ENDED))):
             self._ledger.turns.load(row["id"], turn_of(row))
 
-    async def approvals(self, where: Any, ids: set[str]) -> None:
+    async def approvals(self, ids: set[str]) -> None:
         if ids:
-            for row in await self._rows(select(tables.approvals).where(where(ids))):
+            for row in await self._rows(select(tables.approvals).where(tables.approvals.c.id.in_(ids))):
                 self._ledger.approvals.load(row["id"], approval_of(row))
 
-    async def calls(self, where: Any, ids: set[CallId]) -> None:
+    async def calls(self, ids: set[CallId]) -> None:
         if ids:
-            for row in await self._rows(select(tables.calls).where(where(ids))):
+            for row in await self._rows(select(tables.calls).where(tables.calls.c.id.in_(ids))):
                 self._ledger.calls.load(row["id"], call_of(row))
 
     async def open_calls_of(self, incarnations: set[Incarnation]) -> None:
@@ -167,7 +167,7 @@ class _Loading:
         return (await self._connection.execute(statement)).mappings().all()
 
 
-def _picked(row: RowMapping, names: Iterable[str]) -> dict[str, Any]:
+def _picked(row: RowMapping, names: Iterable[str]) -> _Row:
     return {name: row[name] for name in names}
 
 
@@ -255,44 +255,44 @@ async def _insert(connection: AsyncConnection, table: Table, rows: Sequence[_Row
         await connection.execute(insert(table), rows)
 
 
-def _own_row(value: Any, names: Iterable[str]) -> dict[str, Any]:
+def _own_row(value: Any, names: Iterable[str]) -> _Row:
     return {name: getattr(value, name) for name in names}
 
 
-def _turn_row(turn: Turn) -> dict[str, Any]:
+def _turn_row(turn: Turn) -> _Row:
     row = _own_row(turn, _TURN)
     del row["made"]
     return row | {"work_for_id": turn.work_for.id, "given_by_id": turn.given_by.id}
 
 
-def _conversation_row(conversation: Conversation) -> dict[str, Any]:
+def _conversation_row(conversation: Conversation) -> _Row:
     row = _own_row(conversation, _CONVERSATION)
     del row["made"]
     return row | {"opened_by_id": conversation.opened_by.id}
 
 
-def _approval_row(approval: Approval) -> dict[str, Any]:
+def _approval_row(approval: Approval) -> _Row:
     row = _own_row(approval, _APPROVAL)
     del row["seq"]
     return row
 
 
-def _put_to_rows(approval: Approval) -> list[dict[str, Any]]:
+def _put_to_rows(approval: Approval) -> list[_Row]:
     return [
         {"tenant": approval.tenant, "who": who, "approval_id": approval.id, "turn_id": approval.turn_id}
         for who in approval.put_to
     ]
 
 
-def _session_row(session: Session) -> dict[str, Any]:
+def _session_row(session: Session) -> _Row:
     return _own_row(session, _SESSION)
 
 
-def _call_row(call: Call) -> dict[str, Any]:
+def _call_row(call: Call) -> _Row:
     return _own_row(call, _CALL) | {"open": call.open, "to_copy": call.to_copy}
 
 
-def _record_row(turn: Turn, record: Record) -> dict[str, Any]:
+def _record_row(turn: Turn, record: Record) -> _Row:
     return {
         "turn_id": turn.id,
         "line": record.line,
@@ -311,7 +311,7 @@ def _record_row(turn: Turn, record: Record) -> dict[str, Any]:
     }
 
 
-def _request_rows(ledger: Ledger) -> list[dict[str, Any]]:
+def _request_rows(ledger: Ledger) -> list[_Row]:
     return [
         {
             "tenant": key.tenant,
