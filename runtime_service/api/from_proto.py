@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tutelage.runtime.v1 import agents_pb2, approval_setting_pb2, tools_pb2
+from tutelage.runtime.v1 import agents_pb2, approval_setting_pb2, effects_pb2, tools_pb2
 
 from runtime_service.api.checks import Fields
 from runtime_service.domain.agents import AgentSpec, AgentTool, HostedLoop, HostTool, Limits, Skill, ToolUse
@@ -18,6 +18,7 @@ from runtime_service.domain.rules import (
     rule_problems,
 )
 from runtime_service.engine import schemas
+from service_kit.messages import by_name
 
 MOST_TOOLS = 128
 MOST_PUT_TO = 100
@@ -108,20 +109,27 @@ def _tools(message: agents_pb2.AgentSpec, fields: Fields) -> tuple[ToolUse, ...]
     uses: list[ToolUse] = []
     if len(message.tools) > MOST_TOOLS:
         fields.refuse("spec.tools", f"At most {MOST_TOOLS} tools.")
-    for place, use in enumerate(message.tools):
+    for place, one in enumerate(message.tools):
         path = f"spec.tools[{place}]"
-        match use.WhichOneof("use"):
-            case "tool":
-                uses.append(HostTool(fields.name(f"{path}.tool", use.tool)))
-            case "agent":
-                uses.append(AgentTool(fields.name(f"{path}.agent", use.agent)))
-            case "delegate" | "mcp_server" as kind:
-                raise NotInThisRelease(f"A tool by {kind}")
-            case _:
-                fields.refuse(path, "Say what it is: a tool or an agent.")
-        if uses[:-1].count(uses[-1]) if uses else False:
+        use = _tool_use(one, path, fields)
+        if use in uses:
             fields.refuse(path, "This is named twice.")
+        if use is not None:
+            uses.append(use)
     return tuple(uses)
+
+
+def _tool_use(message: agents_pb2.ToolUse, path: str, fields: Fields) -> ToolUse | None:
+    match message.WhichOneof("use"):
+        case "tool":
+            return HostTool(fields.name(f"{path}.tool", message.tool))
+        case "agent":
+            return AgentTool(fields.name(f"{path}.agent", message.agent))
+        case "delegate" | "mcp_server" as kind:
+            raise NotInThisRelease(f"A tool by {kind}")
+        case _:
+            fields.refuse(path, "Say what it is: a tool or an agent.")
+            return None
 
 
 def declaration(message: tools_pb2.Tool, path: str, fields: Fields) -> Declaration:
@@ -134,9 +142,6 @@ def declaration(message: tools_pb2.Tool, path: str, fields: Fields) -> Declarati
     timeout = message.timeout.ToTimedelta().total_seconds() if message.HasField("timeout") else None
     if timeout is not None and timeout <= 0:
         fields.refuse(f"{path}.timeout", "A time-out is longer than nothing.")
-    return Declaration(message.name, message.description, schema, effects(message.effects), timeout)
-
-
-def effects(number: int) -> Effects:
-    """Return what a tool does to the world; what is not known counts as not declared."""
-    return {1: Effects.READS, 2: Effects.CHANGES}.get(number, Effects.UNSPECIFIED)
+    # What this release does not know counts as not declared.
+    effects = by_name(Effects, effects_pb2.Effects, message.effects)
+    return Declaration(message.name, message.description, schema, effects, timeout)

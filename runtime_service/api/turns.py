@@ -11,7 +11,7 @@ from tutelage.runtime.v1 import approval_setting_pb2, turns_pb2_grpc
 from tutelage.runtime.v1 import turns_pb2 as pb
 
 from runtime_service.api import access, from_proto, to_proto
-from runtime_service.api.checks import MOST_REASON_BYTES, Fields
+from runtime_service.api.checks import MOST_REASON_BYTES, MOST_TEXT_BYTES, Fields
 from runtime_service.api.lookups import Lookups, Registry
 from runtime_service.api.requests import repeatable
 from runtime_service.api.watching import TurnWatch
@@ -321,7 +321,7 @@ def _resolution(message: pb.Resolution, path: str, caller: Caller, fields: Field
     by, proof = access.principal(caller), access.proof(caller)
     match message.WhichOneof("outcome"):
         case "output_json":
-            fields.json(f"{path}.output_json", message.output_json, 1024 * 1024)
+            fields.json(f"{path}.output_json", message.output_json, MOST_TEXT_BYTES)
             return Resolution(Resolve.OUTPUT, message.output_json, by, proof)
         case "error":
             fields.text(f"{path}.error", message.error)
