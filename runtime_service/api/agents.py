@@ -6,12 +6,11 @@ from typing import Any
 
 from tutelage.runtime.v1 import agents_pb2, agents_pb2_grpc
 
-from runtime_service.api import from_proto, to_proto
+from runtime_service.api import from_proto, seeing, to_proto
 from runtime_service.api.checks import Fields
 from runtime_service.api.lookups import Registry
 from runtime_service.api.requests import repeatable
 from runtime_service.domain.agents import AgentSpec, HostedLoop
-from runtime_service.domain.problems import NoSuchThing
 from runtime_service.engine.models import Models
 from service_kit.identity import current_caller
 from service_kit.paging import PageCodec, page, page_size
@@ -35,9 +34,7 @@ class AgentService(agents_pb2_grpc.AgentServiceServicer):
         return agents_pb2.PutAgentResponse(agent=to_proto.agent(agent))
 
     async def GetAgent(self, request: agents_pb2.GetAgentRequest, context: Any) -> agents_pb2.GetAgentResponse:
-        agent = await self._registry.agent(current_caller().tenant, request.name, request.version)
-        if agent is None:
-            raise NoSuchThing("agent", request.name)
+        agent = await seeing.agent(self._registry, current_caller(), request.name, request.version)
         return agents_pb2.GetAgentResponse(agent=to_proto.agent(agent))
 
     async def ListAgents(self, request: agents_pb2.ListAgentsRequest, context: Any) -> agents_pb2.ListAgentsResponse:

@@ -8,7 +8,7 @@ from typing import Any
 from tutelage.runtime.v1 import approvals_pb2 as pb
 from tutelage.runtime.v1 import approvals_pb2_grpc
 
-from runtime_service.api import access, to_proto
+from runtime_service.api import access, seeing, to_proto
 from runtime_service.api.checks import MOST_INPUT_BYTES, MOST_REASON_BYTES, MOST_TEXT_BYTES, Fields
 from runtime_service.api.lookups import Lookups
 from runtime_service.api.requests import repeatable
@@ -17,7 +17,7 @@ from runtime_service.domain import canonical_json
 from runtime_service.domain.approvals import Answer, Approval, ApprovalState, Decision
 from runtime_service.domain.canonical_json import JsonProblem
 from runtime_service.domain.lookups import ApprovalsWanted
-from runtime_service.domain.problems import InstructionsChanged, InvalidFields, NoSuchThing
+from runtime_service.domain.problems import InstructionsChanged, InvalidFields
 from runtime_service.domain.turns import TurnId
 from runtime_service.engine import schemas
 from runtime_service.engine.committer import Committer
@@ -52,7 +52,8 @@ class ApprovalService(approvals_pb2_grpc.ApprovalServiceServicer):
         self._cursors = cursors
 
     async def GetApproval(self, request: pb.GetApprovalRequest, context: Any) -> pb.GetApprovalResponse:
-        return pb.GetApprovalResponse(approval=to_proto.approval(await self._seen(request.approval_id)))
+        found = await seeing.approval(self._lookups, current_caller(), request.approval_id)
+        return pb.GetApprovalResponse(approval=to_proto.approval(found))
 
     async def ListApprovals(self, request: pb.ListApprovalsRequest, context: Any) -> pb.ListApprovalsResponse:
         most = page_size(request.page_size)
@@ -86,7 +87,7 @@ class ApprovalService(approvals_pb2_grpc.ApprovalServiceServicer):
             fields.refuse("decision", "Say yes, no, or give an answer in its stead.")
         if decision in (Decision.APPROVE, Decision.ANSWER):
             fields.needed("fingerprint", request.fingerprint)
-        approval = await self._seen(request.approval_id)
+        approval = await seeing.approval(self._lookups, caller, request.approval_id)
         _check_edit(approval, request.edited_input_json, fields)
         fields.done()
         answer = Answer(
@@ -121,9 +122,7 @@ class ApprovalService(approvals_pb2_grpc.ApprovalServiceServicer):
             fields.refuse("fingerprints", "Send the fingerprints that the person saw: exactly those that wait.")
         fields.done()
         viewer = access.viewer(caller)
-        turn = await self._lookups.turn(viewer, request.turn_id)
-        if turn is None:
-            raise NoSuchThing("turn", request.turn_id)
+        turn = await seeing.turn(self._lookups, caller, request.turn_id)
         waiting = ApprovalsWanted(turn_id=turn.id)
         asked = await self._lookups.approvals(viewer, waiting, None, MOST_ANSWERED_AT_ONCE)
         answer = Answer(
@@ -157,12 +156,6 @@ class ApprovalService(approvals_pb2_grpc.ApprovalServiceServicer):
         if fallen := [one for one in asked if one.task_id not in standing]:
             await self._committer.commit(SupersedeQuestions(tuple(one.id for one in fallen), unit))
             raise InstructionsChanged(fallen[0].id)
-
-    async def _seen(self, approval_id: str) -> Approval:
-        found = await self._lookups.approval(access.viewer(current_caller()), approval_id)
-        if found is None:
-            raise NoSuchThing("approval", approval_id)
-        return found
 
 
 def _wanted(message: pb.ApprovalFilter) -> ApprovalsWanted:

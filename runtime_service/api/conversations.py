@@ -8,12 +8,12 @@ from typing import Any
 from tutelage.runtime.v1 import conversations_pb2 as pb
 from tutelage.runtime.v1 import conversations_pb2_grpc
 
-from runtime_service.api import access, from_proto, to_proto
+from runtime_service.api import access, from_proto, seeing, to_proto
 from runtime_service.api.checks import Fields
 from runtime_service.api.lookups import Lookups, Registry
-from runtime_service.domain.problems import NoSuchThing, NotAdmitted
+from runtime_service.domain.problems import NotAdmitted
 from runtime_service.domain.rules import Level, Setting, SettingInForce
-from runtime_service.domain.turns import Conversation, ConversationKey
+from runtime_service.domain.turns import ConversationKey
 from runtime_service.engine.committer import Committer
 from runtime_service.engine.units.conversations import OpenConversation, SetApproval
 from service_kit.identity import Caller, current_caller
@@ -35,8 +35,7 @@ class ConversationService(conversations_pb2_grpc.ConversationServiceServicer):
         fields.own_id("conversation_id", request.conversation_id)
         approve = from_proto.setting(request.approve, "approve", fields)
         fields.done()
-        if await self._registry.agent(caller.tenant, request.agent) is None:
-            raise NoSuchThing("agent", request.agent)
+        await seeing.agent(self._registry, caller, request.agent)
         unit = OpenConversation(
             key=ConversationKey(caller.tenant, request.conversation_id or uuid.uuid4().hex),
             agent=request.agent,
@@ -48,7 +47,7 @@ class ConversationService(conversations_pb2_grpc.ConversationServiceServicer):
         return pb.OpenConversationResponse(conversation=to_proto.conversation(opened))
 
     async def GetConversation(self, request: pb.GetConversationRequest, context: Any) -> pb.GetConversationResponse:
-        conversation = await self._seen(request.conversation_id)
+        conversation = await seeing.conversation(self._lookups, current_caller(), request.conversation_id)
         return pb.GetConversationResponse(conversation=to_proto.conversation(conversation))
 
     async def ListConversations(
@@ -69,17 +68,11 @@ class ConversationService(conversations_pb2_grpc.ConversationServiceServicer):
         fields = Fields()
         approve = from_proto.setting(request.approve, "approve", fields)
         fields.done()
-        conversation = await self._seen(request.conversation_id)
+        conversation = await seeing.conversation(self._lookups, caller, request.conversation_id)
         if conversation.opened_by.id != caller.id and not access.supervises(caller):
             raise NotAdmitted("change who is asked in this conversation", ("supervises",))
         changed = await self._committer.commit(SetApproval(conversation.key, _in_force(approve, caller)))
         return pb.SetConversationApprovalResponse(conversation=to_proto.conversation(changed))
-
-    async def _seen(self, conversation_id: str) -> Conversation:
-        found = await self._lookups.conversation(access.viewer(current_caller()), conversation_id)
-        if found is None:
-            raise NoSuchThing("conversation", conversation_id)
-        return found
 
 
 def _in_force(setting: Setting | None, caller: Caller) -> SettingInForce | None:

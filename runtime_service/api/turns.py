@@ -10,7 +10,7 @@ from typing import Any
 from tutelage.runtime.v1 import approval_setting_pb2, turns_pb2_grpc
 from tutelage.runtime.v1 import turns_pb2 as pb
 
-from runtime_service.api import access, from_proto, to_proto
+from runtime_service.api import access, from_proto, seeing, to_proto
 from runtime_service.api.checks import MOST_REASON_BYTES, MOST_TEXT_BYTES, Fields
 from runtime_service.api.lookups import Lookups, Registry
 from runtime_service.api.requests import repeatable
@@ -24,7 +24,6 @@ from runtime_service.domain.problems import (
     ApprovalRequired,
     InputDoesNotFit,
     InvalidFields,
-    NoSuchThing,
     NotAdmitted,
     NotInThisRelease,
 )
@@ -82,7 +81,7 @@ class TurnService(turns_pb2_grpc.TurnServiceServicer):
         if request.if_busy not in pb.IfBusy.values():
             fields.refuse("if_busy", "This is none of those known.")
         approve = self._asked(caller, request.work, request.approve, fields)
-        conversation = await self._conversation(caller, request.conversation_id)
+        conversation = await seeing.conversation(self._lookups, caller, request.conversation_id)
         turn = await self._new_turn(caller, conversation.agent, request.work, approve, conversation)
         given = await self._committer.commit(
             GiveTurn(turn, if_busy, request.after_turn_id, repeatable(caller, "StartTurn", request))
@@ -145,14 +144,14 @@ class TurnService(turns_pb2_grpc.TurnServiceServicer):
         most = page_size(request.page_size)
         key = f"records\0{request.turn_id}"
         after = PageCodec.decode(key, request.page_token)
-        turn = await self._seen(current_caller(), request.turn_id)
+        turn = await seeing.turn(self._lookups, current_caller(), request.turn_id)
         found = await self._lookups.records(turn.id, int(after or 0), most)
         shown, token = page(found, most, key, to_proto.record, lambda one: one.line)
         return pb.ListRecordsResponse(records=shown, next_page_token=token)
 
     async def WatchTurn(self, request: pb.WatchTurnRequest, context: Any) -> AsyncIterator[pb.WatchTurnResponse]:
         caller = current_caller()
-        turn = await self._seen(caller, request.turn_id)
+        turn = await seeing.turn(self._lookups, caller, request.turn_id)
         watch = TurnWatch(self._lookups, access.viewer(caller), turn.id, self._cursors, request.cursor)
         async for event in watch.events(self._streams, self._bell, caller.expires_at):
             yield pb.WatchTurnResponse(event=event)
@@ -166,7 +165,7 @@ class TurnService(turns_pb2_grpc.TurnServiceServicer):
             for place, one in enumerate(request.resolutions)
         ]
         fields.done()
-        turn = await self._seen(caller, request.turn_id)
+        turn = await seeing.turn(self._lookups, caller, request.turn_id)
         access.admit_to_stop(caller, turn)
         await self._committer.commit(
             ResumeTurn(
@@ -184,7 +183,7 @@ class TurnService(turns_pb2_grpc.TurnServiceServicer):
         fields.request_id(request.request_id)
         fields.text("why", request.why, MOST_REASON_BYTES)
         fields.done()
-        turn = await self._seen(caller, request.turn_id)
+        turn = await seeing.turn(self._lookups, caller, request.turn_id)
         access.admit_to_stop(caller, turn)
         under_way = await self._committer.commit(
             AbandonTurn(
@@ -219,9 +218,7 @@ class TurnService(turns_pb2_grpc.TurnServiceServicer):
         conversation: Conversation | None = None, attended: Attended = Attended.BY_NOBODY,
     ) -> Turn:  # fmt: skip
         """Return a turn as it is given: at the newest version of its agent, under the settings that it keeps to."""
-        agent = await self._registry.agent(caller.tenant, agent_name)
-        if agent is None:
-            raise NoSuchThing("agent", agent_name)
+        agent = await seeing.agent(self._registry, caller, agent_name)
         skill = _skill(agent.spec, work)
         given_by, work_for = access.principal(caller), _work_for(caller, work)
         turn_id, now = TurnId(uuid.uuid4().hex), datetime.now(UTC)
@@ -248,7 +245,7 @@ class TurnService(turns_pb2_grpc.TurnServiceServicer):
     async def _until_ended(self, caller: Caller, turn_id: TurnId) -> Turn:
         """Wait until a turn has ended, however it does."""
         with self._bell.listen(f"turn:{turn_id}") as hints:
-            while not (turn := await self._seen(caller, turn_id)).state.ended:
+            while not (turn := await seeing.turn(self._lookups, caller, turn_id)).state.ended:
                 await hints.wait(1.0)
         return turn
 
@@ -266,20 +263,8 @@ class TurnService(turns_pb2_grpc.TurnServiceServicer):
             settings.insert(0, SettingInForce(Level.TURN, approve, only_adds=only_adds))
         return tuple(settings)
 
-    async def _conversation(self, caller: Caller, conversation_id: str) -> Conversation:
-        found = await self._lookups.conversation(access.viewer(caller), conversation_id)
-        if found is None:
-            raise NoSuchThing("conversation", conversation_id)
-        return found
-
-    async def _seen(self, caller: Caller, turn_id: str) -> Turn:
-        turn = await self._lookups.turn(access.viewer(caller), turn_id)
-        if turn is None:
-            raise NoSuchThing("turn", turn_id)
-        return turn
-
     async def _shown(self, caller: Caller, turn_id: str) -> pb.Turn:
-        turn = await self._seen(caller, turn_id)
+        turn = await seeing.turn(self._lookups, caller, turn_id)
         [detail] = await self._lookups.turn_details([turn], most_waiting=MOST_WAITING)
         return to_proto.turn(detail)
 
