@@ -41,6 +41,18 @@ class WireHost:
                 self.unread[heard].append(getattr(response, heard))
         return self.unread[kind].popleft()
 
+    async def was_sent(self, kind: str) -> bool:
+        """Say whether a message of this kind was sent up to now that was not asked for.
+
+        Reads on to a `taken` of its own making; to a second one, since calls stand behind it in one batch.
+        """
+        for _ in range(2):
+            nobodys = pb.CallResult(call_id=uuid.uuid4().hex, output_json="0")
+            self.to_say.put_nowait(pb.ServeRequest(results=pb.CallResults(results=[nobodys])))
+            while nobodys.call_id not in (await self.hear("taken")).call_ids:
+                pass
+        return bool(self.unread[kind])
+
     async def call(self) -> pb.ToolCall:
         """Return the one call of the next batch."""
         calls: pb.ToolCalls = await self.hear("calls")
