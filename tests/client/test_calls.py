@@ -37,7 +37,8 @@ async def test_a_call_carries_the_token_and_a_deadline(double: RuntimeDouble, ru
 
     assert response.turn.id == "t1"
     assert double.turns.metadata[0]["authorization"] == "Bearer the-token"
-    assert 25 < double.turns.remaining[0] <= 30
+    # gRPC rounds a deadline up on its way.
+    assert 25 < double.turns.remaining[0] < 31
 
 
 async def test_a_deadline_that_is_given_holds(double: RuntimeDouble, runtime: Tutelage) -> None:
@@ -45,7 +46,7 @@ async def test_a_deadline_that_is_given_holds(double: RuntimeDouble, runtime: Tu
 
     await runtime.turns.GetTurn(GetTurnRequest(turn_id="t1"), timeout=300)
 
-    assert 200 < double.turns.remaining[0] <= 300
+    assert 200 < double.turns.remaining[0] < 301
 
 
 async def test_a_token_is_asked_for_anew_at_each_call(double: RuntimeDouble) -> None:
@@ -125,9 +126,10 @@ async def test_no_try_goes_past_the_deadline(double: RuntimeDouble, runtime: Tut
 
     double.turns.answers = [away_for_long, found]
 
-    with pytest.raises(TutelageError):
+    with pytest.raises(TutelageError) as caught:
         await runtime.turns.GetTurn(GetTurnRequest(turn_id="t1"), timeout=5)
 
+    assert caught.value.reason == "PART_UNAVAILABLE"
     assert len(double.turns.asked) == 1
 
 

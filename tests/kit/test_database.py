@@ -192,7 +192,7 @@ async def test_cancelled_readers_give_their_connections_back(db: Database) -> No
 
 async def test_a_reader_cannot_write(db: Database) -> None:
     async with db.read() as connection:
-        with pytest.raises(OperationalError):
+        with pytest.raises(OperationalError, match="readonly"):
             await connection.execute(update(counter).values(n=7))
 
 
@@ -273,5 +273,5 @@ async def test_moments_come_back_as_they_were_in_utc(db: Database) -> None:
 
 async def test_a_moment_without_a_zone_is_no_moment(db: Database) -> None:
     async with db.write() as connection:
-        with pytest.raises(StatementError):
+        with pytest.raises(StatementError, match="without a zone"):
             await connection.execute(insert(moments), {"time": datetime(2026, 1, 1)})  # noqa: DTZ001

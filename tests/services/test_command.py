@@ -41,7 +41,7 @@ async def command(*arguments: str, **environment: object) -> tuple[int, str, str
     return process.returncode, out.decode(), err.decode()
 
 
-async def test_help_names_every_setting(tmp_path: Path) -> None:
+async def test_help_names_every_setting() -> None:
     """`--help`, and at least the settings that point 10 names."""
     code, out, err = await command("--help")
 

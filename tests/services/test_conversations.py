@@ -112,7 +112,7 @@ async def test_behind_one_that_waits_a_send_is_refused_unless_it_queues(service:
     assert said == ["Write.", "Answered.", "Next."]
 
 
-async def test_a_branch_begins_at_a_turn_that_is_done(service: Service, book: Book) -> None:
+async def test_a_branch_begins_at_a_turn_that_is_done(service: Service) -> None:
     """`after_turn_id` names it; one that is not done, or of another conversation, is refused (A18, R9)."""
     await service.agent("gardener", ANSWER)
     conversation = await service.conversation("gardener")

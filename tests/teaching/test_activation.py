@@ -175,7 +175,7 @@ async def test_the_database_refuses_an_active_row_without_a_persons_activation(t
         by_an_agent,
         by_an_agent.replace("'AGENT', ''", "'PERSON', 'hale'"),
     ):
-        with pytest.raises(sqlite3.IntegrityError):
+        with pytest.raises(sqlite3.IntegrityError, match=r"by_a_person|by a person alone"):
             teaching.rows(statement)
 
     await teaching.activate(proposal)
@@ -184,7 +184,7 @@ async def test_the_database_refuses_an_active_row_without_a_persons_activation(t
         "UPDATE instruction_sets SET by_id = 'gus'",
         "DELETE FROM instruction_sets",
     ):
-        with pytest.raises(sqlite3.IntegrityError):
+        with pytest.raises(sqlite3.IntegrityError, match="only ever added"):
             teaching.rows(statement)
     assert (await teaching.newest()).number == 1
 
