@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from tutelage.cli.layout import print_line, print_named
+from tutelage.cli.pages import pages
 from tutelage.cli.problems import CommandError, run
 from tutelage.cli.prompt import confirm
 from tutelage.cli.reach import DEFAULT_DATA_DIR, DataDir, reach
@@ -70,16 +71,11 @@ def deny(
 
 async def _list(data_dir: Path) -> None:
     waiting = 0
-    page_token = ""
     async with reach(data_dir) as runtime:
-        while True:
-            page = await runtime.approvals.ListApprovals(ListApprovalsRequest(page_token=page_token))
+        async for page in pages(lambda at: runtime.approvals.ListApprovals(ListApprovalsRequest(page_token=at))):
             for approval in page.approvals:
                 _print(approval)
             waiting += len(page.approvals)
-            page_token = page.next_page_token
-            if not page_token:
-                break
     if not waiting:
         typer.echo("Nothing waits.")
 

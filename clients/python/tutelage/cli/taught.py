@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tutelage.cli.layout import print_line, print_named, print_table
+from tutelage.cli.pages import pages
 from tutelage.client import Teaching
 from tutelage.journal_lines import time_of, who
 from tutelage.shown import shown
@@ -29,30 +30,18 @@ MOST_GUIDANCE = 6_000
 
 async def sets_of(teaching: Teaching, agent: str) -> Sequence[InstructionSet]:
     """Read all of an agent's sets, newest first; set 0 at the end."""
-    sets: list[InstructionSet] = []
-    page_token = ""
-    while True:
-        request = ListInstructionSetsRequest(agent=agent, page_token=page_token)
-        page = await teaching.instructions.ListInstructionSets(request)
-        sets += page.sets
-        page_token = page.next_page_token
-        if not page_token:
-            break
+    ask = teaching.instructions.ListInstructionSets
+    listed = pages(lambda at: ask(ListInstructionSetsRequest(agent=agent, page_token=at)))
+    sets = [one async for page in listed for one in page.sets]
     first = await teaching.instructions.GetInstructionSet(GetInstructionSetRequest(agent=agent, number=0))
     return [*sets, first.set]
 
 
 async def instructions_of(teaching: Teaching, agent: str) -> Sequence[Instruction]:
     """Read all of an agent's instructions, in every state."""
-    instructions: list[Instruction] = []
-    page_token = ""
-    while True:
-        request = ListInstructionsRequest(agent=agent, page_token=page_token)
-        page = await teaching.instructions.ListInstructions(request)
-        instructions += page.instructions
-        page_token = page.next_page_token
-        if not page_token:
-            return instructions
+    ask = teaching.instructions.ListInstructions
+    listed = pages(lambda at: ask(ListInstructionsRequest(agent=agent, page_token=at)))
+    return [one async for page in listed for one in page.instructions]
 
 
 def print_correction(correction: Correction) -> None:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tutelage.cli.layout import print_line, print_table
+from tutelage.cli.pages import pages
 from tutelage.cli.problems import run
 from tutelage.cli.reach import DEFAULT_DATA_DIR, DataDir, reach
 from tutelage.client import Tutelage
@@ -52,15 +53,9 @@ async def _show(turn_id: str, as_json: bool, data_dir: Path) -> None:
 
 
 async def records_of(runtime: Tutelage, turn_id: str) -> list[Record]:
-    """Read a turn's whole journal, page by page."""
-    records: list[Record] = []
-    page_token = ""
-    while True:
-        page = await runtime.turns.ListRecords(ListRecordsRequest(turn_id=turn_id, page_token=page_token))
-        records += page.records
-        page_token = page.next_page_token
-        if not page_token:
-            return records
+    """Read a turn's whole journal."""
+    listed = pages(lambda at: runtime.turns.ListRecords(ListRecordsRequest(turn_id=turn_id, page_token=at)))
+    return [record async for page in listed for record in page.records]
 
 
 def _print(turn: Turn, records: list[Record]) -> None:
