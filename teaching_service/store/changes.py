@@ -23,16 +23,10 @@ from teaching_service.domain.access import Account, Viewer, admit_corrector, ref
 from teaching_service.domain.corrections import Correction, CorrectionDraft
 from teaching_service.domain.instructions import Instruction, InstructionDraft
 from teaching_service.domain.problems import CorrectionGone, InvalidFields, NoSuchThing
-from teaching_service.domain.sets import Activation, Changed, InstructionSet, Policy, Review, Taught
+from teaching_service.domain.sets import Activation, Changed, InstructionSet, Policy, Review
 from teaching_service.domain.tasks import Task
 from teaching_service.store import loading, tables
-from teaching_service.store.rows import (
-    correction_of,
-    correction_row,
-    instruction_row,
-    set_row,
-)
-from teaching_service.store.seeing import may_see_correction, may_see_instruction, may_see_task
+from teaching_service.store.rows import correction_row, instruction_row, set_row
 
 log = structlog.get_logger()
 
@@ -163,7 +157,7 @@ class Changes:
                 return await _set(change.connection, viewer.tenant, agent, change.before)
             target = await loading.set_numbered(change.connection, viewer.tenant, agent, to_set)
             also = target.members if target else ()
-            taught: Taught = await loading.taught(change.connection, viewer.tenant, agent, also)
+            taught = await loading.taught(change.connection, viewer.tenant, agent, also)
             changed = sets.roll_back(
                 taught,
                 Review(by, why, change.now, expected_set),
@@ -236,11 +230,10 @@ class _Change:
 
 
 async def _task(connection: AsyncConnection, viewer: Viewer, task_id: str) -> Task:
-    wanted = select(tables.tasks).where(tables.tasks.c.id == task_id, may_see_task(viewer))
-    found = await loading.tasks(connection, wanted)
-    if not found:
+    found = await loading.seen_task(connection, viewer, task_id)
+    if found is None:
         raise NoSuchThing("task", task_id)
-    return found[0]
+    return found
 
 
 async def _put_to(connection: AsyncConnection, task: Task) -> frozenset[str]:
@@ -250,18 +243,14 @@ async def _put_to(connection: AsyncConnection, task: Task) -> frozenset[str]:
 
 
 async def _correction(connection: AsyncConnection, viewer: Viewer, correction_id: str) -> Correction:
-    table = tables.corrections
-    wanted = select(table).where(table.c.id == correction_id, may_see_correction(viewer))
-    row = (await connection.execute(wanted)).mappings().first()
-    if row is None:
+    found = await loading.seen_corrections(connection, viewer, [correction_id])
+    if not found:
         raise NoSuchThing("correction", correction_id)
-    return correction_of(row)
+    return found[0]
 
 
 async def _instruction(connection: AsyncConnection, viewer: Viewer, instruction_id: str) -> Instruction:
-    table = tables.instructions
-    wanted = select(table).where(table.c.id == instruction_id, may_see_instruction(viewer))
-    found = await loading.instructions(connection, wanted)
+    found = await loading.seen_instructions(connection, viewer, [instruction_id])
     if not found:
         raise NoSuchThing("instruction", instruction_id)
     return found[0]
@@ -282,13 +271,8 @@ def _check_despite(task: Task, draft: CorrectionDraft) -> None:
 
 async def _check_sources(connection: AsyncConnection, viewer: Viewer, draft: InstructionDraft) -> None:
     """What a proposal is drawn from must be there to be read, stand, and be of the same agent."""
-    wanted = draft.from_corrections
-    if not wanted:
-        return
-    table = tables.corrections
-    rows = await connection.execute(select(table).where(table.c.id.in_(wanted), may_see_correction(viewer)))
-    found = {row["id"]: correction_of(row) for row in rows.mappings()}
-    for place, one in enumerate(wanted):
+    found = {one.id: one for one in await loading.seen_corrections(connection, viewer, draft.from_corrections)}
+    for place, one in enumerate(draft.from_corrections):
         if one not in found:
             raise NoSuchThing("correction", one)
         if found[one].agent != draft.agent:

@@ -1,4 +1,7 @@
-"""What changes and lookups both load, within the transaction that they are given."""
+"""What changes and lookups both load, within the transaction that they are given.
+
+`seen_…` loads what a viewer may see of it, and passes over the rest.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,15 @@ from dataclasses import replace
 from sqlalchemy import Select, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from teaching_service.domain.access import Viewer
 from teaching_service.domain.block import Block, first_line, render
+from teaching_service.domain.corrections import Correction
 from teaching_service.domain.instructions import Instruction, InstructionState
 from teaching_service.domain.sets import InstructionSet, Taught, set_zero
 from teaching_service.domain.tasks import Task
 from teaching_service.store import tables
-from teaching_service.store.rows import instruction_of, set_of, task_of
+from teaching_service.store.rows import correction_of, instruction_of, set_of, task_of
+from teaching_service.store.seeing import may_see_correction, may_see_instruction, may_see_task
 
 
 async def newest_set(connection: AsyncConnection, tenant: str, agent: str) -> InstructionSet:
@@ -34,11 +40,27 @@ async def set_numbered(connection: AsyncConnection, tenant: str, agent: str, num
     return None if row is None else set_of(row)
 
 
-async def instruction(connection: AsyncConnection, tenant: str, instruction_id: str) -> Instruction | None:
-    """Return an instruction."""
-    table = tables.instructions
-    found = await instructions(connection, select(table).where(table.c.tenant == tenant, table.c.id == instruction_id))
+async def seen_task(connection: AsyncConnection, viewer: Viewer, task_id: str) -> Task | None:
+    """Return a task with all that it was sent."""
+    found = await tasks(connection, select(tables.tasks).where(tables.tasks.c.id == task_id, may_see_task(viewer)))
     return found[0] if found else None
+
+
+async def seen_corrections(connection: AsyncConnection, viewer: Viewer, ids: Collection[str]) -> list[Correction]:
+    """Return those of these corrections, as they stand."""
+    if not ids:
+        return []
+    table = tables.corrections
+    wanted = select(table).where(table.c.id.in_(ids), may_see_correction(viewer))
+    return [correction_of(row) for row in (await connection.execute(wanted)).mappings()]
+
+
+async def seen_instructions(connection: AsyncConnection, viewer: Viewer, ids: Collection[str]) -> list[Instruction]:
+    """Return those of these instructions, as they stand."""
+    if not ids:
+        return []
+    table = tables.instructions
+    return await instructions(connection, select(table).where(table.c.id.in_(ids), may_see_instruction(viewer)))
 
 
 async def instructions(connection: AsyncConnection, wanted: Select[tuple[object, ...]]) -> list[Instruction]:

@@ -42,7 +42,7 @@ class Reading:
     async def task(self, viewer: Viewer, task_id: str) -> Task | None:
         """Return a task that the viewer may see."""
         async with self._database.read() as connection:
-            return await _task(connection, viewer, task_id)
+            return await loading.seen_task(connection, viewer, task_id)
 
     async def tasks(self, viewer: Viewer, wanted: TasksWanted, before: int | None, most: int) -> Sequence[Task]:
         """Return tasks, the newest first, that were made before a number."""
@@ -67,7 +67,7 @@ class Reading:
     async def explanation(self, viewer: Viewer, task_id: str) -> Explanation | None:
         """Return what a task ran with, and what its agent has been told since (T6.2)."""
         async with self._database.read() as connection:
-            task = await _task(connection, viewer, task_id)
+            task = await loading.seen_task(connection, viewer, task_id)
             if task is None:
                 return None
             ran_with = task.sent[-1].instruction_ids
@@ -94,7 +94,7 @@ class Reading:
     async def correction(self, viewer: Viewer, correction_id: str) -> Correction | None:
         """Return a correction that the viewer may see."""
         async with self._database.read() as connection:
-            found = await _corrections(connection, viewer, [correction_id])
+            found = await loading.seen_corrections(connection, viewer, [correction_id])
         return found[0] if found else None
 
     async def corrections(
@@ -126,7 +126,7 @@ class Reading:
     async def instruction(self, viewer: Viewer, instruction_id: str) -> Instruction | None:
         """Return an instruction that the viewer may see."""
         async with self._database.read() as connection:
-            found = await _instructions(connection, viewer, [instruction_id])
+            found = await loading.seen_instructions(connection, viewer, [instruction_id])
         return found[0] if found else None
 
     async def instructions(
@@ -176,7 +176,7 @@ class Reading:
         async with self._database.read() as connection:
             also = []
             if with_instruction_id:
-                seen = await _instructions(connection, viewer, [with_instruction_id])
+                seen = await loading.seen_instructions(connection, viewer, [with_instruction_id])
                 also = [one.id for one in seen]
             taught = await loading.taught(connection, viewer.tenant, agent, also)
         newest = taught.newest
@@ -194,9 +194,9 @@ class Reading:
         async with self._database.read() as connection:
             lines = await read_after(connection, tables.teaching_feed, position, most, viewer.tenant)
             about: dict[tuple[str, str], Correction | Instruction | InstructionSet] = {}
-            for correction in await _corrections(connection, viewer, _subjects(lines, "work_corrected")):
+            for correction in await loading.seen_corrections(connection, viewer, _subjects(lines, "work_corrected")):
                 about["work_corrected", correction.id] = correction
-            for one in await _instructions(connection, viewer, _subjects(lines, "instruction_proposed")):
+            for one in await loading.seen_instructions(connection, viewer, _subjects(lines, "instruction_proposed")):
                 about["instruction_proposed", one.id] = one
             for made in await _sets(connection, viewer.tenant, [line for line in lines if line.kind == _CHANGED]):
                 about[_CHANGED, f"{made.agent}#{made.number}"] = made
@@ -227,13 +227,6 @@ def _subjects(lines: Sequence[FeedRow], kind: str) -> list[str]:
     return [line.subject for line in lines if line.kind == kind]
 
 
-async def _task(connection: AsyncConnection, viewer: Viewer, task_id: str) -> Task | None:
-    found = await loading.tasks(
-        connection, select(tables.tasks).where(tables.tasks.c.id == task_id, may_see_task(viewer))
-    )
-    return found[0] if found else None
-
-
 async def _ran_with(connection: AsyncConnection, tenant: str, task_ids: Sequence[str]) -> dict[str, tuple[str, int]]:
     """Return the agent of each of these tasks, and the number of the set that it was last sent."""
     table, receipts = tables.tasks, tables.receipts
@@ -250,21 +243,6 @@ async def _ran_with(connection: AsyncConnection, tenant: str, task_ids: Sequence
         .where(table.c.tenant == tenant, receipts.c.tenant == tenant)
     )
     return {row.id: (row.agent, row.set_number) for row in await connection.execute(wanted)}
-
-
-async def _corrections(connection: AsyncConnection, viewer: Viewer, ids: Sequence[str]) -> Sequence[Correction]:
-    table = tables.corrections
-    if not ids:
-        return []
-    wanted = select(table).where(table.c.id.in_(ids), may_see_correction(viewer))
-    return [correction_of(row) for row in (await connection.execute(wanted)).mappings()]
-
-
-async def _instructions(connection: AsyncConnection, viewer: Viewer, ids: Sequence[str]) -> Sequence[Instruction]:
-    table = tables.instructions
-    if not ids:
-        return []
-    return await loading.instructions(connection, select(table).where(table.c.id.in_(ids), may_see_instruction(viewer)))
 
 
 async def _sets(connection: AsyncConnection, tenant: str, lines: Sequence[FeedRow]) -> Sequence[InstructionSet]:
