@@ -350,8 +350,9 @@ def seal(
 
 
 def is_sound(record: Record, previous_chain: str) -> bool:
-    """Tell whether a stored record is what was sealed after `previous_chain`: its facts, and its words
-    where they were not erased.
+    """Tell whether a stored record is what was sealed after `previous_chain`.
+
+    Its facts are looked at, and its words where they were not erased.
     """
     if record.erase_time is None:
         if sha256(record.words_salt + record.words.encode()).hexdigest() != record.words_digest:

@@ -190,7 +190,7 @@ class Hosts:
         return session
 
     async def close(self, session: HostSession) -> None:
-        """The stream broke, or the host left."""
+        """End a session whose stream broke, or whose host left."""
         self._drop(session)
         await self._committer.commit(EndSession(session.hello.incarnation, session.number))
 

@@ -31,7 +31,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Whose eyes a query looks through. `sees_all`: everything of the tenant."""
+    """Whose eyes a query looks through: what they may see follows from their roles."""
 
     tenant: str
     account: str

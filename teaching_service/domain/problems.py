@@ -29,7 +29,7 @@ class TeachingProblem(Exception):
 
 
 class InstructionStateProblem(TeachingProblem):
-    """The instruction is not in a state that allows this. `state` is its own, in lower case."""
+    """The instruction is not in a state that allows this. `state` is its own; `what` completes "you cannot … it"."""
 
     reason = "INSTRUCTION_STATE"
 

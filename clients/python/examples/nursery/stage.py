@@ -39,6 +39,7 @@ class Host:
 
     @classmethod
     async def start(cls, stage: Stage) -> Self:
+        """Start it on the stage's notes."""
         own = {
             "TUTELAGE_TO_RUNTIME": stage.runtime.address,
             "TUTELAGE_TOKEN": stage.token("nursery-host", "service", "hosts"),
@@ -102,6 +103,7 @@ class Stage:
         self._tags_before = len(lines_of(self._tags))
 
     def token(self, who: str, kind: Kind, *roles: str) -> str:
+        """Sign somebody in, with the folder's own key."""
         return make_token(signing_key(self.folder), sub=who, kind=kind, roles=roles)
 
     async def person(self, who: str, *roles: str) -> Person:
@@ -124,6 +126,7 @@ class Stage:
                 await asyncio.sleep(0.05)
 
     def note(self, name: str) -> str:
+        """Return a note as it is on disk."""
         return (self.notes / name).read_text()
 
     def replies_paid(self, model: str) -> int:

@@ -29,16 +29,20 @@ class Terminal:
         self._console = Console(highlight=False, soft_wrap=True)
 
     def title(self, words: str) -> None:
+        """Begin a part of the story."""
         self._console.print()
         self._console.rule(Text(words, style="bold"), align="left")
 
     def tell(self, words: str) -> None:
+        """Tell something in the story's own words."""
         self._console.print(Text(words))
 
     def quote(self, who: str, words: str) -> None:
+        """Tell what somebody says, or a line of a journal: words of others, made fit to be shown."""
         self._console.print(Text(f"{who:>9}  ", style="bold").append(shown(words, 300), style="not bold"))
 
     def show(self, title: str, body: str) -> None:
+        """Show what stands on somebody's screen."""
         self._console.print(Panel(Text(body), title=Text(title), title_align="left", expand=False))
 
     async def asks(self, question: str, meant: bool) -> bool:
