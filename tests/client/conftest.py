@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tutelage.client import Tutelage, connect
 
+from tests.client.hosted import Tools
 from tests.client.runtime_double import RuntimeDouble, runtime_double
 
 
@@ -22,3 +23,9 @@ async def runtime(double: RuntimeDouble) -> AsyncIterator[Tutelage]:
     """A client of that server."""
     async with connect(double.address, "the-token") as client:
         yield client
+
+
+@pytest.fixture
+def tools() -> Tools:
+    """A host's tools, that wait for the test."""
+    return Tools()
