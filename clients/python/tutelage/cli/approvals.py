@@ -83,7 +83,10 @@ async def _list(data_dir: Path) -> None:
 async def _watch(data_dir: Path) -> None:
     async with reach(data_dir) as runtime:
         # A watch waits for a service that is away. That there is one, and lets us in, is asked first.
-        await runtime.approvals.ListApprovals(ListApprovalsRequest(page_size=1))
+        waiting = await runtime.approvals.ListApprovals(ListApprovalsRequest(page_size=1))
+        if not waiting.approvals:
+            typer.echo("Nothing waits yet. What comes is shown here, until Ctrl-C.")
+            sys.stdout.flush()
         async with aclosing(runtime.watch_approvals()) as events:
             async for event in events:
                 _print_event(event)

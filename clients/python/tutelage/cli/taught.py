@@ -88,6 +88,10 @@ def print_taught(sets: Sequence[InstructionSet], instructions: Sequence[Instruct
     newest = sets[0]
     rows = {instruction.id: _row(instruction) for instruction in instructions}
     print_set(newest)
+    if newest.number == 0 and not instructions:
+        # A name that is mistyped looks the same: teaching does not know which agents there are.
+        print_line("Nobody has taught it anything, and nothing is proposed.")
+        return
     # What is for another person alone is not for everybody to see.
     told = [(str(number), *rows.get(one, (one, "", "", ""))) for number, one in enumerate(newest.members, 1)]
     if told:
