@@ -143,6 +143,37 @@ async def test_wrong_usage_is_one_line_and_exit_code_2(tmp_path: Path, arguments
     assert named in made.refused(code=2)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("approvals",), ""),
+        (("turn", "show"), "Missing argument 'ID'. See `tutelage turn show --help`."),
+        (("approvals", "denny"), "No such command 'denny'. Did you mean 'deny'? See `tutelage approvals --help`."),
+    ],
+)
+async def test_wrong_usage_points_to_the_help_of_its_own_command(
+    tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    """A group alone shows its help, and nothing on stderr."""
+    made = await ran(*arguments, cwd=tmp_path)
+
+    assert made.code == 2
+    assert made.err == (f"tutelage: {said}\n" if said else "")
+    assert ("watch" in made.out) == (not said)
+
+
+async def test_a_new_key_is_told_of_and_only_once(tmp_path: Path) -> None:
+    """In another folder than the services' a token is of no use, and nobody would know why."""
+    arguments = ("token", "--sub", "gus", "--kind", "person")
+
+    first, second = [await ran(*arguments, cwd=tmp_path) for _ in range(2)]
+
+    assert first.err == (
+        "tutelage: tutelage-data had no key, so one was made. Only services on that folder trust it.\n"
+    )
+    assert second.err == ""
+
+
 async def test_an_id_that_is_none_is_one_line(tmp_path: Path) -> None:
     made = await ran("token", "--sub", "two words", "--kind", "person", cwd=tmp_path)
 
@@ -339,6 +370,8 @@ async def test_who_was_too_late_is_told(double: RuntimeDouble, hale: Person) -> 
 
 
 async def test_a_watch_shows_each_event_as_it_comes_and_goes_on(double: RuntimeDouble, hale: Person) -> None:
+    """It begins with a word: somebody who looks at an empty screen would wonder whether it works."""
+
     async def first(request: Any, context: Any) -> Any:
         yield WatchApprovalsResponse(cursor="1", waiting=Waiting(turn_id="t1", approvals=[approval()]))
 
@@ -355,6 +388,7 @@ async def test_a_watch_shows_each_event_as_it_comes_and_goes_on(double: RuntimeD
         process.send_signal(signal.SIGINT)
         stopped = await finished(process)
 
+    assert seen.startswith("Nothing waits yet.")
     assert "write_note  a1" in seen
     assert "DENIED  write_note  a1  by gus no" in seen
     assert double.approvals.asked[-1].cursor == "1"

@@ -295,7 +295,7 @@ async def test_wrong_usage_is_one_line_and_exit_code_2(house: House, arguments: 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("explain", "t9/nobody"), "There is no task `t9/nobody`"),
+        (("explain", "t9"), "`tutelage turn show TURN` names a turn's tasks: TURN/AGENT"),
         (("activate", "i9", "--yes"), "There is no instruction `i9`"),
         (("propose", "tagger", "--guidance", "two\nlines", "--why", "a"), "U+000A"),
         (("rollback", "nobody", "3", "--why", "a"), "There is no set `3`"),
@@ -304,7 +304,17 @@ async def test_wrong_usage_is_one_line_and_exit_code_2(house: House, arguments: 
 async def test_a_refusal_is_one_line(house: House, arguments: tuple[str, ...], told: str) -> None:
     made = await house.runs("hale", *arguments)
 
-    assert told in made.refused()
+    line = made.refused()
+    assert told in line
+    assert line.count(told) == 1
+
+
+async def test_an_agent_that_nobody_taught_is_said_to_be_none(house: House) -> None:
+    """A name that is mistyped looks the same, so it is a sentence and no empty table."""
+    shown = await house.done("gus", "show", "nobody")
+
+    assert shown.endswith("\nNobody has taught it anything, and nothing is proposed.\n")
+    assert shown.count("\n") == 2
 
 
 async def test_without_a_teaching_service_it_says_how_to_start_one(tmp_path: Path) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from tutelage.cli import approvals, teach, turns, up
 from tutelage.cli.problems import CommandError, fail
 from tutelage.cli.reach import DEFAULT_DATA_DIR, DataDir
-from tutelage.token import EIGHT_HOURS, TokenError, make_token, signing_key
+from tutelage.token import EIGHT_HOURS, KEY_FILE, TokenError, make_token, signing_key
 
 app = typer.Typer(
     name="tutelage", help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
@@ -35,7 +35,9 @@ class AccountKind(StrEnum):
 def token(
     sub: Annotated[str, typer.Option(help="The account's id.")],
     kind: Annotated[AccountKind, typer.Option(help="What stands behind the account.")],
-    role: Annotated[list[str] | None, typer.Option(help="A role; may be given more than once.")] = None,
+    role: Annotated[
+        list[str] | None, typer.Option(help="A role: uses, supervises, teaches, builds, hosts, …; may be given again.")
+    ] = None,
     tenant: Annotated[str, typer.Option(help="The tenant.")] = "default",
     name: Annotated[str, typer.Option(help="The name that people read.")] = "",
     claims: Annotated[str, typer.Option(help="More claims, as a JSON object; they win.")] = "{}",
@@ -43,18 +45,23 @@ def token(
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
     """Print a token of the embedded set-up, signed with the data folder's key."""
-    typer.echo(
-        make_token(
-            signing_key(data_dir),
-            sub=sub,
-            kind=kind.value,
-            roles=role or [],
-            tenant=tenant,
-            name=name,
-            claims=_claims(claims),
-            expires_in=expires_in,
-        )
+    more = _claims(claims)
+    had_key = (data_dir / KEY_FILE).exists()
+    made = make_token(
+        signing_key(data_dir),
+        sub=sub,
+        kind=kind.value,
+        roles=role or [],
+        tenant=tenant,
+        name=name,
+        claims=more,
+        expires_in=expires_in,
     )
+    if not had_key:
+        typer.echo(
+            f"tutelage: {data_dir} had no key, so one was made. Only services on that folder trust it.", err=True
+        )
+    typer.echo(made)
 
 
 def _claims(text: str) -> dict[str, Any]:
@@ -72,8 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = app(args=arguments, prog_name="tutelage", standalone_mode=False)
     except typer.TyperException as error:
-        text = error.format_message() if hasattr(error, "format_message") else str(error)
-        fail(f"{' '.join(text.split()).rstrip('.')}. See `tutelage --help`.", 2)
+        _refuse_usage(error)
     except (TokenError, CommandError) as error:
         fail(str(error))
     except OSError as error:
@@ -81,6 +87,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (typer.Abort, KeyboardInterrupt):
         raise SystemExit(130) from None
     raise SystemExit(code or 0)
+
+
+def _refuse_usage(error: typer.TyperException) -> NoReturn:
+    """Say what is wrong with a command, and where its help is. A group without a command has just shown its own."""
+    text = " ".join((error.format_message() if hasattr(error, "format_message") else str(error)).split())
+    if not text:
+        raise SystemExit(2)
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "tutelage"
+    fail(f"{text if text.endswith(('.', '?')) else text + '.'} See `{command} --help`.", 2)
 
 
 if __name__ == "__main__":

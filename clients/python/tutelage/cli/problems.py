@@ -13,20 +13,18 @@ from tutelage.errors import TutelageError
 from tutelage.service_process import NAMES, Service
 from tutelage.shown import shown
 
+# What the services' own sentences do not say: which command helps.
 _WHAT_TO_DO = {
     "NOT_SIGNED_IN": "Make a token with `tutelage token` and set TUTELAGE_TOKEN to it.",
-    "NOT_ADMITTED": "Use a token with the role that this needs: `tutelage token --role …`.",
+    "NOT_ADMITTED": "Sign in with such a role: `tutelage token --role …`.",
     "PERSON_REQUIRED": "Sign in as a person: `tutelage token --kind person …`.",
-    "NO_SUCH_THING": "Look at the id, and whether this account may see it.",
-    "FINGERPRINT_CHANGED": "What waits has changed: look at it again with `tutelage approvals list`.",
-    "INSTRUCTIONS_CHANGED": "It is asked anew: look at `tutelage approvals list`.",
+    "FINGERPRINT_CHANGED": "`tutelage approvals list` shows it.",
+    "INSTRUCTIONS_CHANGED": "`tutelage approvals list` shows it.",
     "NOT_PUT_TO_YOU": "`tutelage approvals list` says whom it was put to.",
     "WORDS_CHANGED": "Look at it again with `tutelage teach show`.",
     "SET_MOVED_ON": "Look at it again with `tutelage teach show`.",
     "INSTRUCTION_STATE": "`tutelage teach show` says where it stands.",
     "ALREADY_DECIDED": "`tutelage turn show` says what became of it.",
-    "APPROVAL_EXPIRED": "The agent was told that nobody answered.",
-    "PART_UNAVAILABLE": "Nothing was done; try again.",
     "DEFECT": "The service's log says more.",
 }
 
@@ -59,7 +57,7 @@ def told(error: TutelageError, at: Service) -> str:
         return f"The {NAMES[at]} cannot be reached. Start it with `tutelage up`, or set TUTELAGE_TO_{at.upper()}."
     if error.code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return f"The {NAMES[at]} did not answer in time. Try again."
-    parts = [error.message.rstrip(".") + "."]
-    parts += [f"{field}: {wrong}." for field, wrong in error.fields]
-    parts += [_WHAT_TO_DO[error.reason]] if error.reason in _WHAT_TO_DO else []
-    return " ".join(parts)
+    said = error.message.rstrip(".") + "."
+    if error.reason == "NO_SUCH_THING" and error.metadata.get("kind") == "task":
+        return f"{said} `tutelage turn show TURN` names a turn's tasks: TURN/AGENT, and those below it."
+    return f"{said} {_WHAT_TO_DO.get(error.reason, '')}".rstrip()

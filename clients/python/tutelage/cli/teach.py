@@ -27,7 +27,7 @@ from tutelage.teaching.v1.tasks_pb2 import ExplainTaskRequest
 
 app = typer.Typer(no_args_is_help=True, help="Tell agents something, and see what they were told.")
 
-TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The task: `tutelage turn show` names it.")]
+TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The task, TURN/AGENT: `tutelage turn show` names it.")]
 Agent = Annotated[str, typer.Argument(metavar="AGENT", help="The agent.")]
 InstructionId = Annotated[str, typer.Argument(metavar="ID", help="The instruction.")]
 Why = Annotated[str, typer.Option(help="Why, for the people who read it.")]
