@@ -159,7 +159,9 @@ def _bind(server: grpc.aio.Server, listen: str, tls: TlsFiles | None) -> int:
             return server.add_insecure_port(listen)
         return server.add_secure_port(listen, _credentials(tls))
     except RuntimeError:
-        raise SetupProblem(f"{listen} is not to be had: another program listens there, or it is no address.") from None
+        raise SetupProblem(
+            f"{listen} is not to be had: another program listens there, or it is no address. Set another."
+        ) from None
 
 
 def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:

@@ -56,7 +56,7 @@ class Scripts:
         if not _NAME.fullmatch(name):
             return "A script's name has 1 to 128 letters, digits, `_`, `-` and `.`, and does not begin with `.`."
         if self._folder is None:
-            return "This service has no scripts: `SCRIPTS_DIR` is not set."
+            return "This service has no scripts: `TUTELAGE_RUNTIME_SCRIPTS_DIR` is not set."
         return None
 
     async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelReply:
@@ -95,7 +95,7 @@ class Scripts:
         try:
             found = file.stat()
         except FileNotFoundError:
-            raise ScriptProblem("There is no such file in `SCRIPTS_DIR`.") from None
+            raise ScriptProblem("There is no such file in `TUTELAGE_RUNTIME_SCRIPTS_DIR`.") from None
         version = (found.st_mtime_ns, found.st_size, found.st_ino)
         script = self._scripts.get(file.name)
         if script is None or script.version != version:
