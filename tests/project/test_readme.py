@@ -65,12 +65,21 @@ class Newcomer:
         self.settings["TUTELAGE_TOKEN"] = made.strip()
 
     def runs(self, *command: str) -> str:
-        """Run a command to its end, and return what it printed."""
-        done = subprocess.run(
-            command, cwd=self.folder, env=self.settings, capture_output=True, text=True, timeout=SECONDS, check=False
-        )
+        """Run a command to a good end, and return what it printed."""
+        done = self.tries(*command)
         assert done.returncode == 0, done
         return done.stdout
+
+    def tries(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        return subprocess.run(
+            command, cwd=self.folder, env=self.settings, capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+
+    def follows(self, command: str, **names: str) -> str:
+        """Run the README's own line that begins so, with its capital words replaced by these."""
+        words = shlex.split(next(line for line in SHELL if line.startswith(f"tutelage {command} ")))
+        return self.runs(*(re.sub(r"^[A-Z]+\b", lambda word: names.get(word[0], word[0]), word) for word in words))
 
     @contextmanager
     def starts(self, *command: str) -> Iterator[subprocess.Popen[str]]:
@@ -85,6 +94,13 @@ class Newcomer:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
             process.communicate(timeout=SECONDS)
+
+    @contextmanager
+    def works(self) -> Iterator[subprocess.Popen[str]]:
+        """`hello.py`, under its own account."""
+        self.export("hello")
+        with self.starts(sys.executable, str(HELLO / "hello.py")) as process:
+            yield process
 
     @contextmanager
     def up(self, listen: str) -> Iterator[str]:
@@ -114,23 +130,28 @@ def newcomer(tmp_path: Path) -> Newcomer:
     return made
 
 
-def asks(newcomer: Newcomer, hello: subprocess.Popen[str]) -> tuple[str, str]:
-    """Wait until the agent asks, and return the turn and the approval."""
+def asks(newcomer: Newcomer, hello: subprocess.Popen[str], greeting: str = "Hello, world.") -> tuple[str, str]:
+    """Wait until the agent asks to write this, and return the turn, where it was just begun, and the approval."""
     turn = re.search(r"turn (\w+)", heard(hello, "approval_asked"))
-    assert turn is not None
     assert not (newcomer.folder / "greeting.txt").exists()
     newcomer.export("you")
-    waiting = re.match(r"write_greeting  (\w+)\n", newcomer.runs("tutelage", "approvals", "list"))
-    assert waiting is not None
-    return turn[1], waiting[1]
+    listed = newcomer.runs("tutelage", "approvals", "list")
+    assert f'text: "{greeting}"' in listed
+    return turn[1] if turn else "", named("write_greeting", listed)
+
+
+def named(what: str, printed: str) -> str:
+    """Return the id of what was printed."""
+    found = re.match(rf"{what}  (\w+)\n", printed)
+    assert found is not None, printed
+    return found[1]
 
 
 def test_the_first_ten_minutes(newcomer: Newcomer) -> None:
     """Up, sign in, host a tool, give work, answer, look: as told, with another port (A1, A8)."""
     with newcomer.up("127.0.0.1:0") as address:
         newcomer.settings["TUTELAGE_TO_RUNTIME"] = address
-        newcomer.export("hello")
-        with newcomer.starts(sys.executable, str(HELLO / "hello.py")) as hello:
+        with newcomer.works() as hello:
             turn, approval = asks(newcomer, hello)
             approved = newcomer.runs("tutelage", "approvals", "approve", approval, "--yes")
             heard(hello, "turn_ended: DONE The greeting is written.")
@@ -141,12 +162,40 @@ def test_the_first_ten_minutes(newcomer: Newcomer) -> None:
     assert "APPROVED by you" in shown
 
 
+def test_the_agent_is_taught_as_told(newcomer: Newcomer) -> None:
+    """Corrected, told, taken back while it asks, explained: by the README's own lines (B1, B3, B6, B10, B12, B13)."""
+    with newcomer.up("127.0.0.1:0") as address:
+        newcomer.settings["TUTELAGE_TO_RUNTIME"] = address
+        with newcomer.works() as hello:
+            turn, approval = asks(newcomer, hello)
+            newcomer.follows("approvals deny", ID=approval)
+            heard(hello, "turn_ended")
+        correction = named("correction", newcomer.follows("teach correct", TURN=turn))
+        instruction = named("instruction", newcomer.follows("teach propose", CORRECTION=correction))
+        activated = newcomer.runs("tutelage", "teach", "activate", instruction, "--yes")
+        assert "Greet in Latin." in activated
+        assert f"set 1 of hello  ACTIVATED {instruction}  1 active" in activated
+        with newcomer.works() as hello:
+            _, approval = asks(newcomer, hello, "Salve, munde.")
+            restored = newcomer.follows("teach rollback")
+            refused = newcomer.tries("tutelage", "approvals", "approve", approval, "--yes")
+            _, again = asks(newcomer, hello, "Hello, world.")
+            newcomer.runs("tutelage", "approvals", "approve", again, "--yes")
+            heard(hello, "turn_ended: DONE The greeting is written.")
+        explained = newcomer.follows("teach explain", TURN=turn)
+    assert restored.startswith("set 2 of hello  ROLLED_BACK to set 0  0 active")
+    assert refused.returncode == 1
+    assert "instructions changed" in refused.stderr
+    assert again != approval
+    assert (newcomer.folder / "greeting.txt").read_text() == "Hello, world.\n"
+    assert explained.startswith("It ran before anybody had taught hello anything.\n")
+
+
 def test_a_no_after_the_runtime_was_stopped(newcomer: Newcomer) -> None:
     """The tour's last steps: it is stopped while it asks, started again, and told no (A7, A8)."""
     with newcomer.up("127.0.0.1:0") as address:
         newcomer.settings["TUTELAGE_TO_RUNTIME"] = address
-        newcomer.export("hello")
-        hello = newcomer.starts(sys.executable, str(HELLO / "hello.py"))
+        hello = newcomer.works()
         process = hello.__enter__()
         _, approval = asks(newcomer, process)
     try:

@@ -2,9 +2,10 @@
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 
-from tutelage import CHANGES, ToolHost, connect
+from tutelage import CHANGES, ToolHost, TutelageError, connect
 from tutelage.journal_lines import line_of
 from tutelage.runtime.v1.agents_pb2 import AgentSpec, HostedLoop, PutAgentRequest, ToolUse
 from tutelage.runtime.v1.conversations_pb2 import OpenConversationRequest
@@ -41,4 +42,9 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except* TutelageError as refused:
+        sys.exit(str(refused.exceptions[0]))
+    except* KeyboardInterrupt:
+        sys.exit(130)
