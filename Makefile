@@ -15,6 +15,7 @@ env: $(STAMP)
 # settings and brings its own list of certificates: where it cannot reach the index, pip installs the same hashes.
 $(STAMP): requirements/dev.txt requirements/uv.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("Tutelage needs Python 3.11 or newer: make PYTHON=python3.11 …") if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/python || echo "Making the environment in $(VENV), this once. It takes a moment."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@command -v uv >/dev/null || test -x $(BIN)/uv || $(PIP) install --require-hashes --no-deps -r requirements/uv.txt
 	@UV_SYSTEM_CERTS=true $(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt || \

@@ -127,6 +127,24 @@ def test_every_link_leads_somewhere() -> None:
     assert dead == []
 
 
+def test_every_page_is_found_from_the_readme() -> None:
+    """Who follows links from README.md comes to every page of docs."""
+    found, to_see = set(), [ROOT / "README.md"]
+    while to_see:
+        page = to_see.pop()
+        if page not in found:
+            found.add(page)
+            targets = re.findall(r"\]\(([^)#:\s]+\.md)", page.read_text())
+            to_see += [(page.parent / target).resolve() for target in targets]
+    assert set(files(".md", below=ROOT / "docs")) - found == set()
+
+
+def test_every_folder_of_tests_is_told_of() -> None:
+    """CONTRIBUTING.md says what each shows, and names none that is not there."""
+    told = set(re.findall(r"`tests/(\w+)/`", (ROOT / "CONTRIBUTING.md").read_text()))
+    assert told == {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name != "__pycache__"}
+
+
 def anchors(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
