@@ -36,6 +36,7 @@ from runtime_service.engine.committer import Committer
 from runtime_service.engine.hosts import Hosts
 from runtime_service.engine.lease import Lease
 from runtime_service.engine.models import Models
+from runtime_service.engine.providers import LibraryModels
 from runtime_service.engine.scheduler import Scheduler
 from runtime_service.engine.scripted import Scripts
 from runtime_service.settings import Settings
@@ -85,7 +86,8 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
     async with (
         holding("runtime", settings, migrate) as (folder, database),
         _teaching(settings, folder) as teaching,
-        _parts(settings, folder, database, teaching) as (server, lease),
+        LibraryModels(seconds=settings.model_seconds) as library,
+        _parts(settings, folder, database, teaching, library) as (server, lease),
     ):
         address = address_of(settings.listen, server.port)
         async with address_file(settings.data_dir / ADDRESS_FILE, address):
@@ -108,14 +110,14 @@ async def _teaching(settings: Settings, folder: DataFolder) -> AsyncIterator[Tea
 
 @asynccontextmanager
 async def _parts(
-    settings: Settings, folder: DataFolder, database: Database, teaching: Teaching
+    settings: Settings, folder: DataFolder, database: Database, teaching: Teaching, library: LibraryModels
 ) -> AsyncIterator[tuple[Server, Lease]]:
     leases, reading, catalogue = Leases(database), Reading(database), Catalogue(database)
     await leases.end_all()
     lease = Lease(leases, seconds=settings.lease_seconds, keep_seconds=settings.lease_keep_seconds)
     await lease.begin()
     bell, streams = Bell(), Streams()
-    models = Models({"scripted": Scripts(settings.scripts_dir)})
+    models = Models({"scripted": Scripts(settings.scripts_dir)}, library)
     scheduler = Scheduler(
         reading,
         catalogue,

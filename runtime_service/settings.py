@@ -42,6 +42,7 @@ class Settings(ServiceSettings):
     tool_seconds: float = Field(
         default=600.0, gt=0, description="How long a tool may take where its host does not say."
     )
+    model_seconds: float = Field(default=600.0, gt=0, description="How long a model's provider may take for a reply.")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -28,7 +28,7 @@ class AgentService(agents_pb2_grpc.AgentServiceServicer):
         fields = Fields()
         spec = from_proto.agent_spec(request.spec, fields)
         fields.request_id(request.request_id)
-        self._check_model(spec, fields)
+        await self._check_model(spec, fields)
         fields.done()
         agent = await self._registry.put_agent(caller.tenant, spec, repeatable(caller, "PutAgent", request))
         return agents_pb2.PutAgentResponse(agent=to_proto.agent(agent))
@@ -44,6 +44,6 @@ class AgentService(agents_pb2_grpc.AgentServiceServicer):
         agents, token = page(found, most, "agents", to_proto.agent, lambda one: one.spec.name)
         return agents_pb2.ListAgentsResponse(agents=agents, next_page_token=token)
 
-    def _check_model(self, spec: AgentSpec, fields: Fields) -> None:
-        if isinstance(spec.runs, HostedLoop) and (wrong := self._models.check(spec.runs.model)):
+    async def _check_model(self, spec: AgentSpec, fields: Fields) -> None:
+        if isinstance(spec.runs, HostedLoop) and (wrong := await self._models.check(spec.runs.model)):
             fields.refuse("spec.hosted.model", wrong)

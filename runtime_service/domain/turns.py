@@ -192,10 +192,15 @@ class Turn:
         usage = replace(self.usage, replies_replayed=self.usage.replies_replayed + self.usage.model_requests)
         return replace(self.moved(TurnState.RUNNING, now), process=process, writer=self.writer + 1, usage=usage)
 
-    def interrupted(self, cause: str, now: datetime, *, awaits_tools: tuple[str, ...], again: bool) -> Turn:
-        """Return it stopped on the way; with `again`, to be tried again by itself, later each time (R6.7)."""
+    def interrupted(
+        self, cause: str, now: datetime, *, awaits_tools: tuple[str, ...], again: bool, after: float = 0.0
+    ) -> Turn:
+        """Return it stopped on the way; with `again`, to be tried again by itself, later each time (R6.7).
+
+        Not before `after` seconds: what the part that is away asked for.
+        """
         tries = self.tries + 1
-        wait = min(timedelta(seconds=2.0 ** min(tries, 12)), LONGEST_BACKOFF)
+        wait = max(min(timedelta(seconds=2.0 ** min(tries, 12)), LONGEST_BACKOFF), timedelta(seconds=after))
         return replace(
             self.moved(TurnState.INTERRUPTED, now, cause),
             awaits_tools=awaits_tools,

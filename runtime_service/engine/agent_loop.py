@@ -220,7 +220,7 @@ class AgentLoop:
             try:
                 return await self._models.ask(request)
             except ModelUnavailable as problem:
-                await self._writer.rest(Rest(cause=str(problem), again=True))
+                await self._writer.rest(Rest(cause=str(problem), again=True, after=problem.retry_after or 0.0))
 
     def _check_limits(self) -> None:
         used = self._writer.past.usage

@@ -14,22 +14,43 @@ What the engine says to a model and hears from it, in words that belong to no pr
   know the form of a `Replied` builds the message from text and calls, with ids that it makes up.
 - A call's `input_json` is what the model wrote, to the letter. It need not be JSON.
 - Whoever gives a request up cancels the task that asks.
+- A request that got no answer is made again here, a few times, for every provider alike. One of whose reply
+  something was told is not: what was told would be told twice.
 """
 
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+import stamina
+import stamina.instrumentation
+import structlog
+
 from runtime_service.domain.problems import RuntimeProblem
+
+log = structlog.get_logger()
 
 MOST_REPLY_BYTES = 1024 * 1024  # text and calls (R12)
 MOST_RAW_BYTES = 2 * 1024 * 1024
+
+# How often a request is made, and how long it waits in between. A provider that asks for longer is not waited for
+# here: the turn is let go of, and taken up again when the provider said (R6.7).
+MOST_TRIES = 3
+FIRST_WAIT_SECONDS = 0.5
+MOST_JITTER_SECONDS = 0.5
+LONGEST_WAIT_SECONDS = 30.0
+
+# It would log a provider's words.
+stamina.instrumentation.set_on_retry_hooks([])
 
 OnText = Callable[[str], None]
 
 
 class ModelProblem(RuntimeProblem):
     """A model did not reply. `str` is a sentence for a person. Raised as one of the two below."""
+
+    cause: str
 
 
 class ModelUnavailable(ModelProblem):
@@ -176,37 +197,76 @@ class Model(Protocol):
 
 
 class Provider(Model, Protocol):
-    """The models whose names begin with one word: `scripted`, `openai`."""
+    """Models of one kind."""
 
-    def check(self, name: str) -> str | None:
-        """Say what is wrong with a model's name (without the provider's), or None."""
+    async def check(self, model: str) -> str | None:
+        """Say what is wrong with a model's name, `provider:name`, or None."""
         ...
 
 
 class Models:
-    """Every model there is, by `provider:name`."""
+    """Every model there is, by `provider:name`. What no provider is named for is the library's."""
 
-    def __init__(self, providers: Mapping[str, Provider]) -> None:
+    def __init__(self, providers: Mapping[str, Provider], library: Provider | None = None) -> None:
         self._providers = dict(providers)
+        self._library = library
 
-    def check(self, model: str) -> str | None:
+    async def check(self, model: str) -> str | None:
         """Say what is wrong with a model's name, as `PutAgent` is told it, or None."""
         provider, colon, name = model.partition(":")
         if not colon or not provider or not name:
             return f"A model is named `provider:name`. This service has: {self._known()}."
-        if provider not in self._providers:
+        found = self._providers.get(provider, self._library)
+        if found is None:
             return f"There is no provider `{provider[:40]}`. This service has: {self._known()}."
-        return self._providers[provider].check(name)
+        return await found.check(model)
 
     async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelReply:
-        """Ask the model that the request names. As `Model.ask`."""
-        if wrong := self.check(request.model):
+        """Ask the model that the request names, again where it does not answer (C13). As `Model.ask`."""
+        if wrong := await self.check(request.model):
             raise ModelRefused(request.model[:200], wrong)
-        provider, _, _ = request.model.partition(":")
-        return (await self._providers[provider].ask(request, on_text)).checked(request.model)
+        provider = self._providers.get(request.model.partition(":")[0], self._library)
+        assert provider is not None
+        telling = _Telling(on_text)
+        async for attempt in stamina.retry_context(
+            telling.wait_after,
+            attempts=MOST_TRIES,
+            timeout=None,
+            wait_initial=FIRST_WAIT_SECONDS,
+            wait_max=LONGEST_WAIT_SECONDS,
+            wait_jitter=MOST_JITTER_SECONDS,
+        ):
+            with attempt:
+                reply = await provider.ask(request, telling.tell if on_text else None)
+        return reply.checked(request.model)
 
     def _known(self) -> str:
-        return ", ".join(f"`{provider}:…`" for provider in sorted(self._providers)) or "none"
+        known = [f"`{provider}:…`" for provider in sorted(self._providers)]
+        return ", ".join([*known, "those of `docs/models.md`"] if self._library else known) or "none"
+
+
+class _Telling:
+    """What was told of a reply, which decides whether its request may be made again."""
+
+    def __init__(self, on_text: OnText | None) -> None:
+        self._on_text = on_text
+        self._told = False
+
+    def tell(self, text: str) -> None:
+        self._told = True
+        if self._on_text is not None:
+            self._on_text(text)
+
+    def wait_after(self, problem: Exception) -> bool | float:
+        """Say whether a request may be made again after a problem; as a number, in how many seconds."""
+        if not isinstance(problem, ModelUnavailable):
+            return False
+        log.warning("model.did_not_answer", status=problem.status, retry_after=problem.retry_after)
+        after = problem.retry_after or 0.0
+        if self._told or after > LONGEST_WAIT_SECONDS:
+            return False
+        # Not sooner than the provider said, nor all at once.
+        return after + random.uniform(0, MOST_JITTER_SECONDS) if after > FIRST_WAIT_SECONDS else True  # noqa: S311
 
 
 def _bytes(*texts: str) -> int:

@@ -51,8 +51,11 @@ class Scripts:
         self._scripts: dict[str, _Script] = {}
         self._lock = threading.Lock()  # reading, counting and appending go together
 
-    def check(self, name: str) -> str | None:
+    async def check(self, model: str) -> str | None:
         """Say what is wrong with a script's name, or None. Its file is looked at when it is used."""
+        return self._wrong(model.partition(":")[2])
+
+    def _wrong(self, name: str) -> str | None:
         if not _NAME.fullmatch(name):
             return "A script's name has 1 to 128 letters, digits, `_`, `-` and `.`, and does not begin with `.`."
         if self._folder is None:
@@ -74,7 +77,7 @@ class Scripts:
     def _look_up(self, request: ModelRequest) -> tuple[Rule, ModelProblem | None]:
         """Find the rule that answers, with the request on disk. Raises where there is none."""
         name = request.model.partition(":")[2]
-        if self._folder is None or (wrong := self.check(name)):
+        if self._folder is None or (wrong := self._wrong(name)):
             raise ModelRefused(request.model, wrong or "there are no scripts.")
         with self._lock:
             try:

@@ -45,8 +45,9 @@ class Rest:
 
     cause: str = ""
     awaits_tool: str = ""
-    # The scheduler tries again by itself.
+    # The scheduler tries again by itself, not before so many seconds have passed.
     again: bool = False
+    after: float = 0.0
 
 
 FOR_A_PERSON = Rest()
@@ -144,7 +145,9 @@ class Writer:
             try:
                 return await ask()
             except PartUnavailable as problem:
-                await self.rest(Rest(cause=str(problem), again=True), *filter(None, [approval_id]))
+                await self.rest(
+                    Rest(cause=str(problem), again=True, after=problem.retry_after or 0.0), *filter(None, [approval_id])
+                )
 
     def check_yes(self, approval_id: str) -> None:
         """Look whether the yes with which a call is to start stands, as far as was heard. Raises `YesGone`."""
@@ -211,6 +214,7 @@ class Writer:
             did_not_run=frozenset(call.id for call in self.calls.values() if call.did_not_run),
             out_of_reach=frozenset(heard) if again else frozenset(),
             again=again,
+            after=max((rest.after for rest in rests), default=0.0),
         )
         return await self._committer.commit(unit)
 

@@ -162,6 +162,7 @@ class LetGo:
     # Words that its writer knows and cannot get to, because a part is away: the turn is tried again, and finds them.
     out_of_reach: frozenset[str] = frozenset()
     again: bool = False
+    after: float = 0.0
 
     @property
     def needs(self) -> Needs:
@@ -174,7 +175,9 @@ class LetGo:
         if not answers | words <= self.out_of_reach:
             return False
         if self.cause:
-            turn = turn.interrupted(self.cause, ledger.now, awaits_tools=self.awaits_tools, again=self.again)
+            turn = turn.interrupted(
+                self.cause, ledger.now, awaits_tools=self.awaits_tools, again=self.again, after=self.after
+            )
             ledger.tell(TURNS, turn.tenant, "interrupted", turn.id, str(turn.line))
         else:
             turn = turn.moved(TurnState.WAITING, ledger.now)
