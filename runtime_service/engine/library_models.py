@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping
 from decimal import ROUND_UP
 from typing import Any
@@ -154,10 +155,10 @@ class LibraryModel:
                 return ModelRefused(name, f"the library cannot ask it this. {_words(str(failure))}")
             case exceptions.ModelAPIError(in_stream=True):
                 return ModelUnavailable(name, f"it gave its reply up. {_words(failure.message)}", retry_after=after)
-            case exceptions.AgentRunError():
-                log.warning("model.reply_unreadable", problem=type(failure).__name__)
-            case _:
-                log.warning("model.reply_unreadable", problem=type(failure).__name__, exc_info=True)
+        # Where, and not what: a failure's words may be those of a reply.
+        frames = traceback.extract_tb(failure.__traceback__)
+        at = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+        log.warning("model.reply_unreadable", problem=type(failure).__name__, at=at)
         return ModelUnavailable(name, "what it answered cannot be read.")
 
 

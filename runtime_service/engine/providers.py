@@ -86,9 +86,11 @@ class LibraryModels:
                 self._keys, self._models, self._providers = keys, {}, {}
             if name not in self._models:
                 known = set(self._providers)
-                model = await asyncio.to_thread(_make, name, self._seconds, keys, self._providers)
-                for provider in self._providers.keys() - known:
-                    await self._connections.enter_async_context(self._providers[provider])
+                try:
+                    model = await asyncio.to_thread(_make, name, self._seconds, keys, self._providers)
+                finally:
+                    for provider in self._providers.keys() - known:
+                        await self._connections.enter_async_context(self._providers[provider])
                 if len(self._models) >= MOST_MODELS:
                     del self._models[next(iter(self._models))]
                 self._models[name] = model
