@@ -37,6 +37,12 @@ def models(tmp_path: Path) -> Models:
     return Models({"scripted": Scripts(tmp_path)})
 
 
+@pytest.fixture
+def script(tmp_path: Path) -> Scripts:
+    """The provider alone, which asks once: nothing is asked again."""
+    return Scripts(tmp_path)
+
+
 def write(folder: Path, script: str, name: str = "gardener") -> None:
     (folder / f"{name}.yaml").write_text(script, "utf-8")
 
@@ -192,16 +198,16 @@ async def test_a_reply_comes_no_sooner_than_its_delay(models: Models, tmp_path: 
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503, 529])
-async def test_a_failure_that_passes_can_be_asked_again(models: Models, tmp_path: Path, status: int) -> None:
+async def test_a_failure_that_passes_can_be_asked_again(script: Scripts, tmp_path: Path, status: int) -> None:
     """Settled 34; what a retry needs is in the problem."""
     write(tmp_path, f"- {{say: at last, fail: {{status: {status}, retry_after: 1.5, times: 2}}}}")
 
     for _ in range(2):
         with pytest.raises(ModelUnavailable) as caught:
-            await models.ask(asked())
+            await script.ask(asked())
         assert (caught.value.status, caught.value.retry_after) == (status, 1.5)
         assert caught.value.reason == "PART_UNAVAILABLE"
-    reply = await models.ask(asked())
+    reply = await script.ask(asked())
 
     assert reply.text == "at last"
     assert [line.get("failed") for line in lines(tmp_path)] == [status, status, None]
@@ -214,21 +220,21 @@ async def test_a_failure_that_does_not_pass_is_refused(models: Models, tmp_path:
     assert [line["failed"] for line in lines(tmp_path)] == [401]
 
 
-async def test_a_failure_without_times_fails_every_time(models: Models, tmp_path: Path) -> None:
+async def test_a_failure_without_times_fails_every_time(script: Scripts, tmp_path: Path) -> None:
     write(tmp_path, "- {say: never, fail: {status: 500}}")
 
     for _ in range(5):
         with pytest.raises(ModelUnavailable):
-            await models.ask(asked())
+            await script.ask(asked())
 
 
-async def test_a_rule_that_only_fails_is_passed_over_once_it_has(models: Models, tmp_path: Path) -> None:
+async def test_a_rule_that_only_fails_is_passed_over_once_it_has(script: Scripts, tmp_path: Path) -> None:
     write(tmp_path, "- fail: {status: 500, times: 1}\n- say: next")
 
     with pytest.raises(ModelUnavailable):
-        await models.ask(asked())
+        await script.ask(asked())
 
-    assert (await models.ask(asked())).text == "next"
+    assert (await script.ask(asked())).text == "next"
 
 
 async def test_no_match_is_an_error_that_shows_what_was_asked(models: Models, tmp_path: Path) -> None:
@@ -338,7 +344,7 @@ async def test_a_script_that_changed_is_read_again(models: Models, tmp_path: Pat
 
 
 async def test_a_script_may_be_written_after_its_name_was_taken(models: Models, tmp_path: Path) -> None:
-    assert models.check("scripted:gardener") is None
+    assert await models.check("scripted:gardener") is None
     assert "no such file" in await refusal(models, asked())
 
     write(tmp_path, "- say: here")
@@ -353,18 +359,18 @@ async def test_a_name_that_could_leave_the_folder_is_refused(tmp_path: Path, nam
     write(tmp_path, "- say: secret", "secret")
     models = Models({"scripted": Scripts(folder)})
 
-    assert models.check(f"scripted:{name}")
+    assert await models.check(f"scripted:{name}")
     await refusal(models, asked(name=name))
     assert list(folder.iterdir()) == []
 
 
-def test_a_provider_that_is_not_there_is_told_by_name(models: Models) -> None:
-    assert models.check("anthropic:x") == "There is no provider `anthropic`. This service has: `scripted:…`."
-    assert models.check("gardener") == "A model is named `provider:name`. This service has: `scripted:…`."
+async def test_a_provider_that_is_not_there_is_told_by_name(models: Models) -> None:
+    assert await models.check("anthropic:x") == "There is no provider `anthropic`. This service has: `scripted:…`."
+    assert await models.check("gardener") == "A model is named `provider:name`. This service has: `scripted:…`."
 
 
-def test_without_a_folder_there_are_no_scripts() -> None:
-    assert "SCRIPTS_DIR" in (Models({"scripted": Scripts(None)}).check("scripted:a") or "")
+async def test_without_a_folder_there_are_no_scripts() -> None:
+    assert "SCRIPTS_DIR" in (await Models({"scripted": Scripts(None)}).check("scripted:a") or "")
 
 
 async def test_a_reply_over_a_mebibyte_is_refused(models: Models, tmp_path: Path) -> None:
@@ -384,10 +390,10 @@ async def test_a_raw_form_too_large_for_its_record_is_refused() -> None:
         reply.checked("other:x")
 
 
-async def test_many_ask_at_once_and_each_is_one_line(models: Models, tmp_path: Path) -> None:
+async def test_many_ask_at_once_and_each_is_one_line(script: Scripts, tmp_path: Path) -> None:
     write(tmp_path, "- {say: fine, fail: {status: 500, times: 10}}")
 
-    replies = await asyncio.gather(*(models.ask(asked()) for _ in range(60)), return_exceptions=True)
+    replies = await asyncio.gather(*(script.ask(asked()) for _ in range(60)), return_exceptions=True)
 
     assert sum(isinstance(reply, ModelReply) for reply in replies) == 50
     assert sum("failed" not in line for line in lines(tmp_path)) == 50

@@ -302,7 +302,7 @@ class Responses:
             at = {"output_index": index, "item_id": item["id"]}
             if item["type"] == "reasoning":
                 yield {"type": "response.output_item.added", "output_index": index, "item": item | {"summary": []}}
-                part = {"type": "summary_text", "text": says.thought}
+                part: dict[str, Any] = {"type": "summary_text", "text": says.thought}
                 yield {"type": "response.reasoning_summary_part.added", "summary_index": 0, "part": part} | at
                 yield {"type": "response.reasoning_summary_text.done", "summary_index": 0, "text": says.thought} | at
             elif item["type"] == "message":
@@ -364,7 +364,7 @@ class Messages:
             deltas = [{"type": "text_delta", "text": text} for text in says.text]
             blocks.append(({"type": "text", "text": ""}, deltas))
         for call in says.calls:
-            begun = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
+            begun: dict[str, Any] = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
             blocks.append((begun, [{"type": "input_json_delta", "partial_json": piece} for piece in ("", *call.args)]))
         for index, (begun, deltas) in enumerate(blocks):
             yield {"type": "content_block_start", "index": index, "content_block": begun}
