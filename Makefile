@@ -23,9 +23,9 @@ $(STAMP): requirements/dev.txt requirements/uv.txt pyproject.toml
 	@$(PIP) install --no-index --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# The nursery story. YES=1 answers for a run without a terminal.
+# The nursery story. YES=1 answers for a run without a terminal; MODEL=anthropic:… tells it on a model of one's own.
 run: $(STAMP)
-	@$(BIN)/python clients/python/examples/nursery/story.py $(if $(YES),--yes)
+	@$(BIN)/python clients/python/examples/nursery/story.py $(if $(YES),--yes) $(if $(MODEL),--model $(MODEL))
 
 test: $(STAMP)
 	$(BIN)/python -m pytest

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -84,10 +84,11 @@ class Arrived:
 
 
 class Wire:
-    """The server. `answers` are given in their order."""
+    """The server. `answers` are given in their order; where there are none, what `thinks` says of a request."""
 
     def __init__(self) -> None:
         self.answers: deque[Answer] = deque()
+        self.thinks: Callable[[Arrived], Answer] = lambda _: Status(418, "No answer was put in.")
         self.arrived: list[Arrived] = []
         self.port = 0
         self.asked = asyncio.Event()
@@ -130,7 +131,7 @@ class Wire:
         body = json.loads(await reader.readexactly(int(headers.get("content-length", 0))))
         self.arrived.append(Arrived(first[1], headers, body))
         self.asked.set()
-        answer = self.answers.popleft() if self.answers else Status(418, "No answer was put in.")
+        answer = self.answers.popleft() if self.answers else self.thinks(self.arrived[-1])
         match answer:
             case Says():
                 return await _say(writer, first[1], body, answer)

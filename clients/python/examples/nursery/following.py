@@ -29,25 +29,17 @@ def once() -> str:
     return uuid.uuid4().hex
 
 
-async def until(events: Events, wanted: str, terminal: Terminal) -> TurnEvent:
-    """Tell what a turn does until an event of this kind comes."""
+async def until(events: Events, wanted: str, terminal: Terminal, *, or_else: str = "") -> TurnEvent:
+    """Tell what a turn does until an event of this kind comes, or of the other."""
     async with asyncio.timeout(DEADLINE_SECONDS):
         async for event in events:
             kind = event.WhichOneof("event")
             if kind == "record":
                 terminal.quote(f"{event.record.line}", line_of(event.record))
-            if kind == wanted:
+            if kind in (wanted, or_else):
                 return event
             expect(kind != "ended", f"the turn comes to {wanted}: {event.ended.cause}")
     raise StoryError(f"The watch ended without {wanted}.")
-
-
-async def until_done(events: Events, terminal: Terminal) -> Turn:
-    """Tell what a turn does until it has handed back its output."""
-    turn = (await until(events, "ended", terminal)).ended
-    expect(turn.state == TURN_STATE_DONE, f"the turn is done, and not {state_name(turn.state)} {turn.cause}")
-    terminal.quote(turn.agent, turn.output)
-    return turn
 
 
 class HalesConsole:
@@ -72,6 +64,15 @@ class HalesConsole:
         expect(approval.turn_id == turn_id, "Hale's console shows the turn that waits")
         self._terminal.show(f"hale's console: {approval.tool}", shown_json(approval.input_json))
         return approval
+
+    async def until_done(self, turn_id: str, events: Events, reason: str) -> Turn:
+        """Follow a turn until it has handed back its output. Whatever it asks beyond its one question gets a no."""
+        while (event := await until(events, "ended", self._terminal, or_else="waiting")).HasField("waiting"):
+            await self.answers(await self.shows(turn_id), False, reason)
+        turn = event.ended
+        expect(turn.state == TURN_STATE_DONE, f"the turn is done, and not {state_name(turn.state)} {turn.cause}")
+        self._terminal.quote(turn.agent, turn.output)
+        return turn
 
     async def answers(self, approval: Approval, meant: bool, reason: str) -> bool:
         """Ask Hale, and send the answer to what was shown; `reason` goes with a no."""

@@ -11,7 +11,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
-from examples.nursery.following import Events, HalesConsole, once, until, until_done
+from examples.nursery.following import Events, HalesConsole, once, until
 from examples.nursery.stage import Person, Stage
 from examples.nursery.terminal import Terminal, expect
 from tutelage.journal_lines import state_name
@@ -31,6 +31,8 @@ from tutelage.runtime.v1.turns_pb2 import (
 )
 
 REASON = "Not before the pear tree has been pruned."
+# To a model that asks for more than it was told to do.
+ONCE = "Leave it at that."
 
 
 class Gardener:
@@ -52,8 +54,9 @@ class Gardener:
         names = ("list_notes", "read_note", "write_note")
         spec = AgentSpec(
             name="gardener",
-            purpose="You tend the notes of a plant nursery.",
-            hosted=HostedLoop(model="scripted:gardener"),
+            purpose="You tend the notes of a plant nursery. To merge one note into another, read both, then write the "
+            "other one anew, once, with all that stands in both.",
+            hosted=HostedLoop(model=self.stage.model("gardener")),
             tools=[ToolUse(tool=name) for name in names],
         )
         await builder.runtime.agents.PutAgent(PutAgentRequest(spec=spec, request_id=once()))
@@ -70,8 +73,9 @@ class Gardener:
         before = self.stage.note(target)
         async with self._asked(source, target) as (turn_id, events):
             yes, approval = await self._answered(turn_id, events, meant)
-            turn = await until_done(events, self.terminal)
-        expect(turn.output.startswith("Done") is yes, "the gardener was told what the answer was")
+            turn = await self.console.until_done(turn_id, events, ONCE)
+        if self.stage.scripted:
+            expect(turn.output.startswith("Done") is yes, "the gardener was told what the answer was")
         self.runs["write_note"] += yes
         wanted = json.loads(approval.input_json)["text"] if yes else before
         expect(self.stage.note(target) == wanted, f"{target} reads as {'approved' if yes else 'before'}")
@@ -85,14 +89,14 @@ class Gardener:
             yes, approval = await self._answered(turn_id, events, True)
             if not yes:
                 self.stage.accident.unlink()
-                await until_done(events, self.terminal)
+                await self.console.until_done(turn_id, events, ONCE)
                 self.terminal.tell("Nothing was written, so there is no accident to tell of.")
                 return
             wanted = json.loads(approval.input_json)["text"]
             await self._host_dies(target, wanted)
             call = await self._unfinished(turn_id, events)
             await self._resolve(turn_id, call, wanted, run_again)
-            await until_done(events, self.terminal)
+            await self.console.until_done(turn_id, events, ONCE)
         self.runs["write_note"] += 2 if run_again else 1
         expect(self.stage.note(target) == wanted, f"{target} reads as approved")
 
@@ -101,15 +105,17 @@ class Gardener:
         self.terminal.title("What the gardener came to")
         ran = self.stage.tool_runs()
         runs = {tool: ran.count(tool) for tool in self.runs}
-        self.terminal.tell(f"replies paid  {self.stage.replies_paid('gardener')}, by the model's own file")
+        if self.stage.scripted:
+            self.terminal.tell(f"replies paid  {self.stage.replies_paid('gardener')}, by the model's own file")
+            expect(self.stage.replies_paid("gardener") == self.replies, f"{self.replies} replies were paid, each once")
+            expect(runs["read_note"] == self.runs["read_note"], f"{self.runs['read_note']} notes were read")
         self.terminal.tell(f"tool runs     {runs['read_note']} reads, {runs['write_note']} writes, by the tools' own")
         for turn_id in self.turn_ids:
             page = await self.gus.turns.ListRecords(ListRecordsRequest(turn_id=turn_id, page_size=1000))
             lines = [record.line for record in page.records]
             expect(lines == list(range(1, len(lines) + 1)), f"the records of {turn_id} have no gap")
             self.terminal.tell(f"turn {turn_id}  {len(lines)} records, chain head {page.records[-1].chain}")
-        expect(self.stage.replies_paid("gardener") == self.replies, f"{self.replies} replies were paid, each once")
-        expect(runs == self.runs, f"the tools ran as told: {self.runs}")
+        expect(runs["write_note"] == self.runs["write_note"], f"{self.runs['write_note']} notes were written")
 
     # What happens in them
 

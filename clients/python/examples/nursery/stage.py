@@ -26,7 +26,7 @@ from tutelage.token import Kind, make_token, signing_key
 HERE = Path(__file__).parent
 MODELS = ("gardener", "tagger")
 # How long anything may take that no person is asked about.
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 120.0
 # A host that is gone for so long has left its calls unfinished. Short, for the telling.
 RECONNECT_SECONDS = "3"
 
@@ -90,9 +90,10 @@ class Stage:
     host: Host
 
     def __init__(
-        self, folder: Path, runtime: ServiceProcess, teaching: ServiceProcess, cleanup: AsyncExitStack
+        self, folder: Path, runtime: ServiceProcess, teaching: ServiceProcess, cleanup: AsyncExitStack, model: str = ""
     ) -> None:
         self.folder = folder
+        self._model = model
         self.runtime = runtime
         self.teaching = teaching
         self.notes = folder / "notes"
@@ -124,6 +125,15 @@ class Stage:
         async with asyncio.timeout(DEADLINE_SECONDS):
             while not (await runtime.tools.ListTools(ListToolsRequest())).tools:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
+
+    @property
+    def scripted(self) -> bool:
+        """Whether the models say what their files say, so that their words and their steps are known beforehand."""
+        return not self._model
+
+    def model(self, name: str) -> str:
+        """Return the model of one of the story's agents."""
+        return self._model or f"scripted:{name}"
 
     def note(self, name: str) -> str:
         """Return a note as it is on disk."""
@@ -164,8 +174,11 @@ def lines_of(path: Path) -> list[str]:
 
 
 @asynccontextmanager
-async def set_up(folder: Path) -> AsyncIterator[Stage]:
-    """Lay out the notes and the scripts, and start the services; stop all that was started at the end."""
+async def set_up(folder: Path, model: str = "") -> AsyncIterator[Stage]:
+    """Lay out the notes and the scripts, and start the services; stop all that was started at the end.
+
+    `model` is what both agents run on instead of their scripts.
+    """
     _lay_out(folder)
     async with AsyncExitStack() as cleanup:
         teaching = await ServiceProcess.start("teaching", folder)
@@ -177,7 +190,7 @@ async def set_up(folder: Path) -> AsyncIterator[Stage]:
         }
         runtime = await ServiceProcess.start("runtime", folder, settings=settings)
         cleanup.push_async_callback(runtime.stop)
-        yield Stage(folder, runtime, teaching, cleanup)
+        yield Stage(folder, runtime, teaching, cleanup, model)
 
 
 def _lay_out(folder: Path) -> None:

@@ -1,11 +1,12 @@
 """The nursery story, told as it happens.
 
-    python story.py [--yes] [--data-dir FOLDER]
+    python story.py [--yes] [--data-dir FOLDER] [--model PROVIDER:NAME]
 
 In its first half (`gardener.py`) an agent asks before it changes something, and goes on after an accident. In its
 second (`tagger.py`) an agent is told what it did wrong, and nothing changes before a person says so.
 
-Everything goes through the public gRPC API. The story ends with 0 only if all of it came out as told.
+Everything goes through the public gRPC API. The story ends with 0 only if all of it came out as told. On a model of
+one's own its words are its own: what the services promise is held to all the same.
 """
 
 from __future__ import annotations
@@ -78,13 +79,13 @@ async def tell_of_the_tagger(tagger: Tagger, terminal: Terminal, fern: Person) -
     await tagger.sum_up()
 
 
-async def run(folder: Path, terminal: Terminal) -> None:
+async def run(folder: Path, terminal: Terminal, model: str) -> None:
     """Set the stage, tell the story, and clear the stage, also when the terminal goes."""
     told = asyncio.current_task()
     assert told is not None
     for number in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, told.cancel)
-    async with set_up(folder) as stage:
+    async with set_up(folder, model) as stage:
         await tell(stage, terminal)
     for service in (stage.runtime, stage.teaching):
         expect(await service.ended() == 0, f"the {service.name} stopped cleanly")
@@ -94,6 +95,7 @@ async def run(folder: Path, terminal: Terminal) -> None:
 def main(
     yes: Annotated[bool, typer.Option("--yes", help="Answer for the person, without a terminal.")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="Where it plays. Left out: a folder that goes.")] = None,
+    model: Annotated[str, typer.Option(help="What the agents run on, PROVIDER:NAME. Left out: scripts.")] = "",
 ) -> None:
     """Tell the nursery story."""
     terminal = Terminal(yes)
@@ -102,7 +104,7 @@ def main(
         raise SystemExit(2)
     folder = data_dir or Path(tempfile.mkdtemp(prefix="nursery-"))
     try:
-        asyncio.run(run(folder, terminal))
+        asyncio.run(run(folder, terminal, model))
     except (StoryError, StartError, TutelageError, TimeoutError, ExceptionGroup) as failure:
         first = failure.exceptions[0] if isinstance(failure, ExceptionGroup) else failure
         terminal.tell(f"{type(first).__name__}: {first}")
