@@ -39,6 +39,7 @@ from runtime_service.engine.models import Models
 from runtime_service.engine.providers import LibraryModels
 from runtime_service.engine.scheduler import Scheduler
 from runtime_service.engine.scripted import Scripts
+from runtime_service.engine.words import Words
 from runtime_service.settings import Settings
 from runtime_service.store.catalogue import Catalogue
 from runtime_service.store.leases import Leases
@@ -117,6 +118,7 @@ async def _parts(
     lease = Lease(leases, seconds=settings.lease_seconds, keep_seconds=settings.lease_keep_seconds)
     await lease.begin()
     bell, streams = Bell(), Streams()
+    words = Words(lambda topics: bell.ring(*topics))
     models = Models({"scripted": Scripts(settings.scripts_dir)}, library)
     scheduler = Scheduler(
         reading,
@@ -124,6 +126,7 @@ async def _parts(
         models,
         teaching,
         lease,
+        words,
         tool_seconds=settings.tool_seconds,
         ring=lambda topics: bell.ring(*topics),
     )
@@ -148,6 +151,7 @@ async def _parts(
                 hosts,
                 lease,
                 attendance,
+                words,
                 streams,
                 bell,
                 cursors,

@@ -45,6 +45,7 @@ from runtime_service.engine.lease import Lease
 from runtime_service.engine.units.giving import GiveAttendedTurn, GiveTurn
 from runtime_service.engine.units.resuming import ResumeTurn
 from runtime_service.engine.units.turns import AbandonTurn
+from runtime_service.engine.words import Words
 from service_kit.feeds import Bell, CursorCodec
 from service_kit.identity import Caller, current_caller
 from service_kit.messages import by_name
@@ -59,7 +60,7 @@ class TurnService(turns_pb2_grpc.TurnServiceServicer):
 
     def __init__(
         self, lookups: Lookups, registry: Registry, committer: Committer, hosts: Hosts, lease: Lease,
-        attendance: Attendance, streams: Streams, bell: Bell, cursors: CursorCodec, *, approve: str,
+        attendance: Attendance, words: Words, streams: Streams, bell: Bell, cursors: CursorCodec, *, approve: str,
     ) -> None:  # fmt: skip
         self._lookups = lookups
         self._registry = registry
@@ -67,6 +68,7 @@ class TurnService(turns_pb2_grpc.TurnServiceServicer):
         self._hosts = hosts
         self._lease = lease
         self._attendance = attendance
+        self._words = words
         self._streams = streams
         self._bell = bell
         self._cursors = cursors
@@ -115,7 +117,7 @@ class TurnService(turns_pb2_grpc.TurnServiceServicer):
         with self._attendance.attending(turn_id, may_return=False):
             begun = pb.TurnEvent(turn=await self._shown(caller, turn_id))
             yield pb.StreamAgentResponse(event=begun)
-            watch = TurnWatch(self._lookups, access.viewer(caller), turn_id, self._cursors, "")
+            watch = TurnWatch(self._lookups, access.viewer(caller), turn_id, self._words, self._cursors, "")
             events = watch.events(self._streams, self._bell, caller.expires_at, ends_by_itself=False)
             async for event in events:
                 yield pb.StreamAgentResponse(event=event)
@@ -152,7 +154,7 @@ class TurnService(turns_pb2_grpc.TurnServiceServicer):
     async def WatchTurn(self, request: pb.WatchTurnRequest, context: Any) -> AsyncIterator[pb.WatchTurnResponse]:
         caller = current_caller()
         turn = await seeing.turn(self._lookups, caller, request.turn_id)
-        watch = TurnWatch(self._lookups, access.viewer(caller), turn.id, self._cursors, request.cursor)
+        watch = TurnWatch(self._lookups, access.viewer(caller), turn.id, self._words, self._cursors, request.cursor)
         async for event in watch.events(self._streams, self._bell, caller.expires_at):
             yield pb.WatchTurnResponse(event=event)
 

@@ -16,11 +16,13 @@ from tutelage.runtime.v1 import approvals_pb2, journal_pb2, turns_pb2
 
 from runtime_service.api import to_proto
 from runtime_service.api.lookups import FeedLine, Lookups
+from runtime_service.domain.addresses import path_of
 from runtime_service.domain.approvals import Approval, is_put_to
 from runtime_service.domain.journal import ApprovalAsked, Record, TurnEnded, What
 from runtime_service.domain.lookups import ApprovalsWanted, Viewer
 from runtime_service.domain.problems import NoSuchThing
 from runtime_service.domain.turns import TurnId
+from runtime_service.engine.words import Heard, Words
 from service_kit.feeds import Bell, CursorCodec
 from service_kit.messages import within
 from service_kit.streams import Streams
@@ -56,8 +58,11 @@ class TurnWatch:
     far the feed of interruptions was read.
     """
 
-    def __init__(self, lookups: Lookups, viewer: Viewer, turn_id: TurnId, cursors: CursorCodec, cursor: str) -> None:
+    def __init__(
+        self, lookups: Lookups, viewer: Viewer, turn_id: TurnId, words: Words, cursors: CursorCodec, cursor: str
+    ) -> None:
         self._lookups = lookups
+        self._words = words
         self._viewer = viewer
         self._turn_id = turn_id
         self._cursors = cursors
@@ -67,11 +72,23 @@ class TurnWatch:
         # The questions asked together up to this line that were not told yet.
         self._asked: list[str] = []
         self._last: What | None = None
+        # What models write while this watch is open.
+        self._heard = Heard()
 
     async def events(
         self, streams: Streams, bell: Bell, expires_at: datetime, *, ends_by_itself: bool = True
     ) -> AsyncIterator[turns_pb2.TurnEvent]:
         """Yield the turn's events until it ends, or the stream has had its time, where it has one."""
+        with self._words.listen(self._turn_id) as self._heard:
+            async with aclosing(self._following(streams, bell, expires_at, ends_by_itself)) as events:
+                async for event in events:
+                    yield event
+                    if event.WhichOneof("event") == "ended":
+                        return
+
+    async def _following(
+        self, streams: Streams, bell: Bell, expires_at: datetime, ends_by_itself: bool
+    ) -> AsyncGenerator[turns_pb2.TurnEvent, None]:
         await self._recall()
         following = streams.follow(
             bell,
@@ -84,8 +101,6 @@ class TurnWatch:
         async with aclosing(following) as events:
             async for event in events:
                 yield event
-                if event.WhichOneof("event") == "ended":
-                    return
 
     async def _recall(self) -> None:
         """Find again what stands at the line where the stream begins, and what was asked together with it."""
@@ -107,6 +122,7 @@ class TurnWatch:
         stops = list(stopped)
         events: list[turns_pb2.TurnEvent] = []
         for record in page:
+            events += self._written()
             await self._tell_what_follows(record, stops, events)
             self._take(record)
             self._told = False
@@ -114,7 +130,17 @@ class TurnWatch:
         cut = len(page) == MOST_RECORDS
         if not cut:
             await self._tell_what_follows(None, stops, events)
+            events += self._written()
         return events, cut
+
+    def _written(self) -> list[turns_pb2.TurnEvent]:
+        """Return what models wrote behind the line where the watch stands: without a cursor, as nothing keeps it."""
+        return [
+            turns_pb2.TurnEvent(
+                text=turns_pb2.TextDelta(path=path_of(piece.address), address=piece.address, text=piece.text)
+            )
+            for piece in self._heard.take(self._line)
+        ]
 
     async def _tell_what_follows(
         self, following: Record | None, stops: list[FeedLine], events: list[turns_pb2.TurnEvent]

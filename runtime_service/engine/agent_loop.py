@@ -6,6 +6,7 @@ reply of an address is its n-th step, and nothing is compared.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -32,6 +33,7 @@ from runtime_service.engine.models import (
 )
 from runtime_service.engine.toolbox import Catalogue, Toolbox
 from runtime_service.engine.units.turns import Append
+from runtime_service.engine.words import Piece, Words
 from runtime_service.engine.writer import Rest, Writer
 from runtime_service.teaching_link import Block, NewTask, Teaching
 
@@ -50,8 +52,10 @@ class AgentLoop:
         toolbox: Toolbox,
         catalogue: Catalogue,
         teaching: Teaching,
+        words: Words,
     ) -> None:
         self._writer = writer
+        self._words = words
         self._gate = gate
         self._models = models
         self._toolbox = toolbox
@@ -195,7 +199,7 @@ class AgentLoop:
             for one in task.tools.values()
         )
         request = ModelRequest(spec.runs.model, system, tuple(messages), shown)
-        reply = await self._ask(request)
+        reply = await self._ask(task.address, request)
         replied = ModelReplied(
             request_hash="",
             model=request.model,
@@ -213,12 +217,22 @@ class AgentLoop:
         self._writer.record(task.address, replied)
         return replied
 
-    async def _ask(self, request: ModelRequest) -> ModelReply:
+    async def _ask(self, address: Address, request: ModelRequest) -> ModelReply:
         """Ask the model. Where it does not answer, the turn rests and is tried again by itself (R6.7)."""
         self._check_limits()
+        writer, turn_id = self._writer, self._writer.turn.id
+        # What it writes is told behind the replies before, or not at all.
+        before = writer.newest
+        if before is not None and self._words.listened(turn_id):
+            await asyncio.wait([before])
+
+        def tell(text: str) -> bool:
+            there = before is None or before.done()
+            return there and self._words.tell(turn_id, Piece(address, writer.hold.line, text))
+
         while True:
             try:
-                return await self._models.ask(request)
+                return await self._models.ask(request, tell)
             except ModelUnavailable as problem:
                 await self._writer.rest(Rest(cause=str(problem), again=True, after=problem.retry_after or 0.0))
 

@@ -44,7 +44,8 @@ LONGEST_WAIT_SECONDS = 30.0
 # It would log a provider's words.
 stamina.instrumentation.set_on_retry_hooks([])
 
-OnText = Callable[[str], None]
+# Says False where nobody heard.
+OnText = Callable[[str], bool | None]
 
 
 class ModelProblem(RuntimeProblem):
@@ -252,10 +253,10 @@ class _Telling:
         self._on_text = on_text
         self._told = False
 
-    def tell(self, text: str) -> None:
-        self._told = True
-        if self._on_text is not None:
-            self._on_text(text)
+    def tell(self, text: str) -> bool:
+        if self._on_text is not None and self._on_text(text) is not False:
+            self._told = True
+        return self._told
 
     def wait_after(self, problem: Exception) -> bool | float:
         """Say whether a request may be made again after a problem; as a number, in how many seconds."""

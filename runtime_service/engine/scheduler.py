@@ -30,6 +30,7 @@ from runtime_service.engine.models import ModelRefused, Models
 from runtime_service.engine.toolbox import Catalogue, Toolbox
 from runtime_service.engine.units.approvals import ExpireApprovals
 from runtime_service.engine.units.turns import HandBack, TakeTurn, WakeTurns
+from runtime_service.engine.words import Words
 from runtime_service.engine.writer import Released, Stuck, Writer
 from runtime_service.teaching_link import Teaching
 
@@ -75,6 +76,7 @@ class Scheduler:
         models: Models,
         teaching: Teaching,
         lease: Lease,
+        words: Words,
         *,
         tool_seconds: float,
         ring: Callable[[Iterable[str]], None],
@@ -84,6 +86,7 @@ class Scheduler:
         self._models = models
         self._teaching = teaching
         self._lease = lease
+        self._words = words
         self._tool_seconds = tool_seconds
         self._ring = ring
         self._writers: dict[TurnId, Writer] = {}
@@ -268,7 +271,7 @@ class Scheduler:
 
     async def _to_its_end(self, writer: Writer, earlier: Sequence[Said]) -> None:
         gate = Gate(writer, self._toolbox, self._hosts, self._teaching, tool_seconds=self._tool_seconds)
-        loop = AgentLoop(writer, gate, self._models, self._toolbox, self._catalogue, self._teaching)
+        loop = AgentLoop(writer, gate, self._models, self._toolbox, self._catalogue, self._teaching, self._words)
         try:
             output = await loop.run(earlier)
         except* (ModelRefused, LimitReached) as problems:

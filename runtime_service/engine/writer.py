@@ -75,6 +75,8 @@ class Writer:
         self._active = 1
         self._waiters: dict[str, list[_Waiter]] = defaultdict(list)
         self._at_rest = asyncio.Event()
+        # What was submitted last.
+        self.newest: asyncio.Future[Any] | None = None
         # What took the turn from this writer.
         self._lost_by: Exception | None = None
 
@@ -97,6 +99,7 @@ class Writer:
         """Submit a unit of this writer. What was not written, whatever kept it, ends this one."""
         future = self._committer.submit(unit)
         future.add_done_callback(self._notice)
+        self.newest = future
         return future
 
     async def end(

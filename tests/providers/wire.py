@@ -29,7 +29,7 @@ class Says:
     """A reply.
 
     `cut_after`: so many events of its stream come, then the connection is gone; `quietly`, as if that were the end.
-    `held` is waited for before its last event. `reason` is why it ends, in the format's own word.
+    `begun` is waited for before it begins, `held` before its last event. `reason` is why it ends, in the format's word.
     """
 
     text: tuple[str, ...] = ()
@@ -39,6 +39,7 @@ class Says:
     cut_after: int | None = None
     quietly: bool = False
     reason: str = ""
+    begun: asyncio.Event | None = None
     held: asyncio.Event | None = None
 
 
@@ -134,6 +135,8 @@ class Wire:
         answer = self.answers.popleft() if self.answers else self.thinks(self.arrived[-1])
         match answer:
             case Says():
+                if answer.begun is not None:
+                    await answer.begun.wait()
                 return await _say(writer, first[1], body, answer)
             case Status():
                 _whole(writer, answer.status, json.dumps(_error(first[1], answer)).encode(), headers=answer.headers)

@@ -223,12 +223,12 @@ class Service:
     async def events(
         self, turn_id: str, until: Callable[[turns_pb2.TurnEvent], bool], cursor: str = "", by: str = "gus"
     ) -> list[turns_pb2.TurnEvent]:
-        """Watch a turn until an event; return all events up to it, but for bookmarks."""
+        """Watch a turn until an event; return all events up to it, but for bookmarks, and text, which is not kept."""
         seen: list[turns_pb2.TurnEvent] = []
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DEADLINE_SECONDS), aclosing(self[by].watch_turn(turn_id, cursor)) as events:
                 async for event in events:
-                    if not event.HasField("bookmark"):
+                    if not (event.HasField("bookmark") or event.HasField("text")):
                         seen.append(event)
                         if until(event):
                             return seen
