@@ -84,12 +84,25 @@ class Teaching(Protocol):
         ...
 
 
+_NOTHING = Block(
+    text="",
+    receipt=BlockReceipt(
+        instruction_set=0,
+        instruction_ids=(),
+        sha256=hashlib.sha256(b"").hexdigest(),
+        left_out=0,
+        render_version=RENDER_VERSION,
+    ),
+    words="",
+)
+
+
 class NobodyTeaches:
     """There is no teaching service."""
 
     async def begin_task(self, turn: Turn, task: NewTask) -> Block:
         """Return the empty block of set 0."""
-        return _nothing(task.agent)
+        return replace(_NOTHING, words=f"Set 0 of {task.agent}: 0 sent, 0 left out.")
 
     async def standing(self, tenant: str, task_ids: Collection[str]) -> Collection[str]:
         """Return all of them: nothing ever changes."""
@@ -97,18 +110,7 @@ class NobodyTeaches:
 
     async def take_up(self, tenant: str, task_id: str, number: int) -> Block:
         """Return the empty block of set 0."""
-        return _nothing(task_id)
-
-
-def _nothing(agent: str) -> Block:
-    receipt = BlockReceipt(
-        instruction_set=0,
-        instruction_ids=(),
-        sha256=hashlib.sha256(b"").hexdigest(),
-        left_out=0,
-        render_version=RENDER_VERSION,
-    )
-    return Block("", receipt, f"Set 0 of {agent}: 0 sent, 0 left out.")
+        return _NOTHING
 
 
 class _NotBegun(PartUnavailable):

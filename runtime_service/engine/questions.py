@@ -22,7 +22,7 @@ from runtime_service.domain.ledger import YesGone
 from runtime_service.domain.rules import ApprovalRule, Ruling, resolve_put_to
 from runtime_service.engine.making import JudgeAgain, Leave, Making, finish
 from runtime_service.engine.toolbox import Toolbox
-from runtime_service.engine.units.approvals import AskPeople, SupersedeQuestions
+from runtime_service.engine.units.approvals import AskPeople, SupersedeQuestions, WithdrawQuestion
 from runtime_service.engine.writer import FOR_A_PERSON, Writer
 from runtime_service.teaching_link import Teaching
 
@@ -46,7 +46,7 @@ class Questions:
 
     async def withdraw(self, approval_id: str) -> None:
         """Take a question back, answered or not: its call is free to run without an answer now."""
-        await self._writer.submit(AskPeople(self._writer.hold, [], [], approval_id))
+        await self._writer.submit(WithdrawQuestion(self._writer.hold, approval_id))
 
     async def leave(self, making: Making) -> Leave | None:
         """Wait until people have settled the question about a call; None where it may not run, and the model is told.

@@ -35,15 +35,36 @@ class AskPeople:
 
     def run(self, ledger: Ledger) -> Turn:
         turn = ledger.held(self.hold)
-        if (before := ledger.approvals.get(self.instead_of)) is not None:
-            gone = before if before.used else withdrawn(before)
-            ledger.approvals.put(gone.id, replace(gone, to_copy=False, closed=True))
-            ledger.tell(APPROVALS, turn.tenant, "settled", gone.id, gone.turn_id)
+        _leave_behind(ledger, turn, self.instead_of)
         for approval in self.approvals:
             ledger.approvals.put(approval.id, approval)
             ledger.tell(APPROVALS, turn.tenant, "waiting", approval.id, approval.turn_id)
         records: Sequence[tuple[str, What]] = self.records
         return ledger.append(turn, records)
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawQuestion:
+    """Take a question back whose call needs no answer any more: a yes to it is not used (R3.5)."""
+
+    hold: Hold
+    approval_id: str
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(turns=(self.hold.turn_id,), approvals=(self.approval_id,))
+
+    def run(self, ledger: Ledger) -> None:
+        _leave_behind(ledger, ledger.held(self.hold), self.approval_id)
+
+
+def _leave_behind(ledger: Ledger, turn: Turn, approval_id: str) -> None:
+    """Let a turn go on without an approval: it is withdrawn, but for a yes on which a call was started."""
+    approval = ledger.approvals.get(approval_id)
+    if approval is not None:
+        gone = approval if approval.used else withdrawn(approval)
+        ledger.approvals.put(gone.id, replace(gone, to_copy=False, closed=True))
+        ledger.tell(APPROVALS, turn.tenant, "settled", gone.id, gone.turn_id)
 
 
 @dataclass(frozen=True, slots=True)
