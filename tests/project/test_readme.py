@@ -38,7 +38,7 @@ def test_its_commands_are_those_of_the_command_line() -> None:
     commands = [line for line in SHELL if re.match(r"(export \w+=\$\()?tutelage ", line)]
     assert len(commands) >= 6
     for line in commands:
-        words = shlex.split(line.partition("$(")[2].rstrip(")") or line)[1:]
+        words = shlex.split(line.partition("$(")[2].rstrip(")") or line, comments=True)[1:]
         command = get_command(app)
         while hasattr(command, "commands"):
             command = command.commands[words.pop(0)]
@@ -78,7 +78,8 @@ class Newcomer:
 
     def follows(self, command: str, **names: str) -> str:
         """Run the README's own line that begins so, with its capital words replaced by these."""
-        words = shlex.split(next(line for line in SHELL if line.startswith(f"tutelage {command} ")))
+        line = next(line for line in SHELL if line.startswith(f"tutelage {command} "))
+        words = shlex.split(line, comments=True)
         return self.runs(*(re.sub(r"^[A-Z]+\b", lambda word: names.get(word[0], word[0]), word) for word in words))
 
     @contextmanager
@@ -175,6 +176,8 @@ def test_the_agent_is_taught_as_told(newcomer: Newcomer) -> None:
         activated = newcomer.runs("tutelage", "teach", "activate", instruction, "--yes")
         assert "Greet in Latin." in activated
         assert f"set 1 of hello  ACTIVATED {instruction}  1 active" in activated
+        assert "Greet in Latin." in newcomer.follows("teach show")
+        explained = newcomer.follows("teach explain", TURN=turn)
         with newcomer.works() as hello:
             _, approval = asks(newcomer, hello, "Salve, munde.")
             restored = newcomer.follows("teach rollback")
@@ -182,13 +185,22 @@ def test_the_agent_is_taught_as_told(newcomer: Newcomer) -> None:
             _, again = asks(newcomer, hello, "Hello, world.")
             newcomer.runs("tutelage", "approvals", "approve", again, "--yes")
             heard(hello, "turn_ended: DONE The greeting is written.")
-        explained = newcomer.follows("teach explain", TURN=turn)
     assert restored.startswith("set 2 of hello  ROLLED_BACK to set 0  0 active")
     assert refused.returncode == 1
     assert "instructions changed" in refused.stderr
     assert again != approval
     assert (newcomer.folder / "greeting.txt").read_text() == "Hello, world.\n"
-    assert explained.startswith("It ran before anybody had taught hello anything.\n")
+    assert explained.startswith("It ran before anybody had taught hello anything. Since then 1 has been made active ")
+
+
+def test_the_example_says_in_a_line_why_it_was_refused(newcomer: Newcomer) -> None:
+    """Nobody in their first ten minutes reads a traceback."""
+    newcomer.settings |= {"TUTELAGE_TO_RUNTIME": "127.0.0.1:1", "TUTELAGE_TOKEN": "none"}
+    refused = newcomer.tries(sys.executable, str(HELLO / "hello.py"))
+    assert refused.returncode == 1
+    assert refused.stdout == ""
+    assert refused.stderr.startswith("failed to connect")
+    assert refused.stderr.count("\n") == 1
 
 
 def test_a_no_after_the_runtime_was_stopped(newcomer: Newcomer) -> None:

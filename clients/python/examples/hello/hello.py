@@ -42,9 +42,11 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    said = None
     try:
         asyncio.run(main())
     except* TutelageError as refused:
-        sys.exit(str(refused.exceptions[0]))
+        said = str(refused.exceptions[0])
     except* KeyboardInterrupt:
-        sys.exit(130)
+        said = "Stopped."
+    sys.exit(said)
