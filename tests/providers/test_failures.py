@@ -56,7 +56,7 @@ def no_waits() -> Iterator[None]:
 @pytest.mark.usefixtures("no_waits")
 @pytest.mark.parametrize("failure", PASSING.values(), ids=PASSING)
 async def test_what_passes_is_asked_again(service: Service, wire: Wire, model: str, failure: Answer) -> None:
-    """The turn does not notice; what came of a reply that broke off is none of it."""
+    """What came of a reply that broke off is none of it; only a turn of which a watcher was told some is interrupted."""
     wire.answers += [failure, DONE]
     await gardener(service, model)
 
@@ -64,7 +64,7 @@ async def test_what_passes_is_asked_again(service: Service, wire: Wire, model: s
 
     assert (turn.state, turn.output) == (turns_pb2.TURN_STATE_DONE, "Done.")
     assert turn.usage.model_requests == 1
-    assert turn.writer == 1
+    assert turn.writer == 1 or (turn.writer == 2 and isinstance(failure, Says) and failure.text)
     assert len(wire.arrived) == 2
 
 
@@ -96,7 +96,7 @@ async def test_a_stream_that_does_not_end(idle_service: Service, wire: Wire, mod
     assert len(wire.arrived) == 2
 
 
-@pytest.mark.parametrize("failure", [Status(503, "We sleep."), Says(("Do", "ne."), cut_after=3)], ids=["503", "cut"])
+@pytest.mark.parametrize("failure", [Status(503, "We sleep."), Says((), (CALL,), cut_after=3)], ids=["503", "cut"])
 @pytest.mark.usefixtures("no_waits")
 async def test_what_lasts_interrupts_the_turn_and_it_goes_on_by_itself(
     service: Service, wire: Wire, model: str, failure: Answer
