@@ -56,7 +56,7 @@ def no_waits() -> Iterator[None]:
 @pytest.mark.usefixtures("no_waits")
 @pytest.mark.parametrize("failure", PASSING.values(), ids=PASSING)
 async def test_what_passes_is_asked_again(service: Service, wire: Wire, model: str, failure: Answer) -> None:
-    """What came of a reply that broke off is none of it; only a turn of which a watcher was told some is interrupted."""
+    """What came of a reply that broke off is none of it. A turn is interrupted only where a watcher was told some."""
     wire.answers += [failure, DONE]
     await gardener(service, model)
 
