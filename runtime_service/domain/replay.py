@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from runtime_service.domain.journal import (
     ApprovalAsked,
     ApprovalRecorded,
-    DecidedAtOnce,
     InstructionsTakenUp,
     LateResult,
     ModelReplied,
@@ -21,7 +20,6 @@ from runtime_service.domain.journal import (
     TaskStarted,
     ToolDone,
     ToolStarted,
-    TurnGiven,
     UnfinishedResolved,
     What,
 )
@@ -32,7 +30,6 @@ from runtime_service.domain.turns import Usage
 class CallPast:
     """What was recorded of one call, in order."""
 
-    decided: list[DecidedAtOnce] = field(default_factory=list)
     asked: list[ApprovalAsked] = field(default_factory=list)
     # By approval.
     recorded: dict[str, ApprovalRecorded] = field(default_factory=dict)
@@ -56,7 +53,6 @@ class Past:
     """The records of a turn, found by the call that they belong to. Grows as the writer adds to it."""
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
-        self.given: TurnGiven | None = None
         # What the turn has cost so far, over all its writers.
         self.usage = Usage()
         # Attempts whose result settled nothing and was kept as evidence.
@@ -79,8 +75,6 @@ class Past:
         """Take a record in."""
         task = self._tasks[address]
         match what:
-            case TurnGiven():
-                self.given = what
             case TaskStarted():
                 task.started = what
             case InstructionsTakenUp():
@@ -88,8 +82,6 @@ class Past:
             case ModelReplied():
                 task.replies.append(what)
                 self.usage = self.usage.plus(what)
-            case DecidedAtOnce():
-                task.calls[what.invocation].decided.append(what)
             case ApprovalAsked():
                 call = task.calls[what.invocation]
                 call.asked.append(what)
