@@ -111,8 +111,10 @@ async def test_it_serves_says_how_to_sign_in_and_stops_cleanly(folder: Path, num
 
 
 async def test_the_runtime_is_told_where_teaching_is(folder: Path) -> None:
-    async with up(folder) as (_, _, left):
+    async with up(folder) as (process, _, left):
         told = (folder / "tutelage-data" / "runtime.teaching").read_text()
+        process.terminate()
+        await finished(process)
 
     assert told == left["teaching"]
 
