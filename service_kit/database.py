@@ -1,24 +1,27 @@
 """The database: one writer at a time, readers beside it, and transactions that a cancellation cannot break.
 
-SQLite through aiosqlite. SQLAlchemy begins transactions late there and loses updates in silence, so both
-engines take the driver out of it (`isolation_level=None`) and begin by a hook: the writer IMMEDIATE, on one
-connection behind a fair lock, the readers deferred, which gives each a snapshot of its own (WAL).
+A transaction is one function of a synchronous `Connection`, run whole (begin, work, commit or undo) in a thread of the
+database's own. So it costs the event loop one hop, however many statements it has, and what a read makes of its rows
+is made there too. It must touch nothing that belongs to the event loop.
 
-Invariants: what `write` was left without a problem is on disk (`synchronous=FULL`); what it was left with
-one is undone, whole; the lock is let go only after either has happened. No statement's values appear in
-errors or logs. PostgreSQL would be two engines more, built in `_engine`; nothing outside would change.
+SQLite: SQLAlchemy begins transactions late there and loses updates in silence, so the engines take the driver out of
+it (`isolation_level=None`) and begin by a hook: the writer IMMEDIATE, in one thread, whose queue is first come first
+served; the readers deferred, which gives each a snapshot of its own (WAL).
+
+Invariants: what `write` returned from is on disk (`synchronous=FULL`); what it raised from is undone, whole; the next
+writer begins only after either has happened. No statement's values appear in errors or logs. Nothing outside this
+module knows which database it is: another kind is another class beside `_Sqlite`, with its `run` and `close`.
 """
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from sqlalchemy import event, make_url
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, OperationalError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from service_kit.errors import PartUnavailable, SetupProblem
 
@@ -29,6 +32,8 @@ T = TypeVar("T")
 
 _WRITERS_PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "secure_delete = ON")
 _READERS_PRAGMAS = ("journal_mode = WAL", "query_only = ON")
+# The second names a driver that is not used any more: settings that say so stay good.
+_SQLITE = ("sqlite", "sqlite+aiosqlite")
 
 
 class Database:
@@ -38,83 +43,87 @@ class Database:
     """
 
     def __init__(self, url: str) -> None:
-        self.url = _checked(url)
-        _make_private(self.url)
-        self._writer = _engine(self.url, 1, "BEGIN IMMEDIATE", _WRITERS_PRAGMAS)
-        self._readers = _engine(self.url, READERS, "BEGIN", _READERS_PRAGMAS)
-        self._writing = asyncio.Lock()
+        file = _checked(url)
+        _make_private(file)
+        self._writer = _Sqlite(file, 1, "BEGIN IMMEDIATE", _WRITERS_PRAGMAS)
+        self._readers = _Sqlite(file, READERS, "BEGIN", _READERS_PRAGMAS)
 
-    @asynccontextmanager
-    async def write(self) -> AsyncIterator[AsyncConnection]:
-        """Hold the one write transaction: committed as the block ends, undone if a problem ends it.
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        """Run the one write transaction: committed as `work` returns, undone where it raises.
 
-        Writers take turns, first come first served. A cancellation while it commits waits for the commit,
-        and is raised after it. Raises `PartUnavailable`, with nothing done, where the database stays busy.
+        Writers take turns, first come first served. A cancellation is raised once the transaction is committed or
+        undone; one that has not begun never does. Raises `PartUnavailable`, with nothing done, where the database
+        stays busy.
         """
-        async with self._writing:
-            try:
-                connection = await _to_the_end(_begun(self._writer), undo=_put_back)
-            except OperationalError:
-                raise PartUnavailable("The database is busy. Try again.", retry_after=1) from None
-            try:
-                yield connection
-                await _to_the_end(connection.commit())
-            finally:
-                await _to_the_end(_put_back(connection))
+        return await self._writer.run(work)
 
-    @asynccontextmanager
-    async def read(self) -> AsyncIterator[AsyncConnection]:
-        """Look at one snapshot of the database. Never waits for a writer, and no writer for it.
-
-        Nothing may be awaited in the block that is not the database: an open snapshot stops checkpoints.
-        """
-        connection = await _to_the_end(_begun(self._readers), undo=_put_back)
-        try:
-            yield connection
-        finally:
-            await _to_the_end(_put_back(connection))
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        """Look at one snapshot of the database. Never waits for a writer, and no writer for it."""
+        return await self._readers.run(work)
 
     async def close(self) -> None:
-        """Let go of every connection, after the write that is under way."""
-        async with self._writing:
-            await _to_the_end(self._writer.dispose())
-            await _to_the_end(self._readers.dispose())
+        """Let go of every connection, after the transactions that are under way or wait."""
+        await asyncio.gather(self._writer.close(), self._readers.close())
 
 
-async def _begun(engine: AsyncEngine) -> AsyncConnection:
-    connection = await engine.connect()
+class _Sqlite:
+    """So many connections to a file, and as many threads that run transactions on them."""
+
+    def __init__(self, url: URL, connections: int, begin: str, pragmas: tuple[str, ...]) -> None:
+        self._engine = _engine(url, connections, begin, pragmas)
+        self._threads = ThreadPoolExecutor(connections, thread_name_prefix="database")
+
+    async def run(self, work: Callable[[Connection], T]) -> T:
+        return await _to_the_end(self._threads.submit(self._transact, work))
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._end)
+
+    def _end(self) -> None:
+        self._threads.shutdown()
+        self._engine.dispose()
+
+    def _transact(self, work: Callable[[Connection], T]) -> T:
+        # A connection that is given back without a commit undoes what it did.
+        with _begun(self._engine) as connection:
+            done = work(connection)
+            try:
+                connection.commit()
+            except BaseException:
+                # SQLAlchemy takes a commit that fails for an end; SQLite is still in the transaction.
+                connection.invalidate()
+                raise
+            return done
+
+
+def _begun(engine: Engine) -> Connection:
     try:
-        await connection.begin()
-    except BaseException:
-        await connection.close()
-        raise
+        connection = engine.connect()
+        try:
+            connection.begin()
+        except BaseException:
+            connection.close()
+            raise
+    except OperationalError:
+        raise PartUnavailable("The database is busy. Try again.", retry_after=1) from None
     return connection
 
 
-async def _put_back(connection: AsyncConnection) -> None:
-    """Undo what was not committed, and give the connection back."""
-    try:
-        await connection.rollback()
-    finally:
-        await connection.close()
-
-
-async def _to_the_end(work: Coroutine[Any, Any, T], undo: Callable[[T], Coroutine[Any, Any, None]] | None = None) -> T:
-    """Await work to its end even where the waiting task is cancelled, and raise that afterwards.
-
-    `undo` is given what the work made, where nobody is left to take it.
-    """
-    task = asyncio.ensure_future(work)
+async def _to_the_end(running: Future[T]) -> T:
+    """Await what a thread does to its end even where the waiting task is cancelled, and raise that afterwards."""
+    done = asyncio.wrap_future(running)
     cancelled: asyncio.CancelledError | None = None
-    while not task.done():
+    while not done.done():
         try:
-            await asyncio.wait([task])
+            await asyncio.wait([done])
         except asyncio.CancelledError as cancellation:
             cancelled = cancellation
+            running.cancel()
     if cancelled is None:
-        return task.result()
-    if undo is not None and task.exception() is None:
-        await _to_the_end(undo(task.result()))
+        return done.result()
+    if not done.cancelled():
+        # Whoever asked is gone, and what came of it is not an error that nobody looked at.
+        done.exception()
     raise cancelled
 
 
@@ -122,13 +131,13 @@ def _checked(url: str) -> URL:
     try:
         parsed = make_url(url)
     except ArgumentError:
-        raise SetupProblem("The database URL cannot be read. It looks like sqlite+aiosqlite:///FILE.") from None
-    if parsed.drivername != "sqlite+aiosqlite" or not parsed.database or parsed.query:
+        raise SetupProblem("The database URL cannot be read. It looks like sqlite:///FILE.") from None
+    if parsed.drivername not in _SQLITE or not parsed.database or parsed.query:
         shown = parsed.render_as_string(hide_password=True)
-        raise SetupProblem(f"This release keeps its data in sqlite+aiosqlite:///FILE alone, not in {shown}.")
+        raise SetupProblem(f"This release keeps its data in sqlite:///FILE alone, not in {shown}.")
     if parsed.database == ":memory:" or parsed.database.startswith("file:"):
         raise SetupProblem("The database must be a file: in memory every connection would share one.")
-    return parsed
+    return parsed.set(drivername="sqlite")
 
 
 def _make_private(url: URL) -> None:
@@ -139,27 +148,27 @@ def _make_private(url: URL) -> None:
         raise SetupProblem(f"The database {url.database} cannot be opened: {problem.strerror}.") from None
 
 
-def _engine(url: URL, connections: int, begin: str, pragmas: tuple[str, ...]) -> AsyncEngine:
-    engine = create_async_engine(
+def _engine(url: URL, connections: int, begin: str, pragmas: tuple[str, ...]) -> Engine:
+    engine = create_engine(
         url,
         pool_size=connections,
         max_overflow=0,
-        # Every transaction is ended by who began it, shielded.
+        # Every transaction is ended by who began it.
         pool_reset_on_return=None,
         # Values are people's words: they stay out of errors and logs.
         hide_parameters=True,
         connect_args={"isolation_level": None, "timeout": BUSY_SECONDS},
     )
 
-    @event.listens_for(engine.sync_engine, "connect")
+    @event.listens_for(engine, "connect")
     def set_up(connection: Any, _record: object) -> None:
         cursor = connection.cursor()
         for pragma in pragmas:
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
 
-    @event.listens_for(engine.sync_engine, "begin")
-    def begin_transaction(connection: Any) -> None:
+    @event.listens_for(engine, "begin")
+    def begin_transaction(connection: Connection) -> None:
         connection.exec_driver_sql(begin)
 
     return engine

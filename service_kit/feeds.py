@@ -22,8 +22,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from sqlalchemy import Column, Index, Integer, MetaData, String, Table, func, insert, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Column, Connection, Index, Integer, MetaData, String, Table, func, insert, select
 
 from service_kit.columns import UtcDateTime
 from service_kit.errors import CursorExpired, InvalidField
@@ -65,17 +64,15 @@ def feed_table(metadata: MetaData, name: str) -> Table:
     )
 
 
-async def append(connection: AsyncConnection, table: Table, entries: Sequence[FeedEntry]) -> None:
+def append(connection: Connection, table: Table, entries: Sequence[FeedEntry]) -> None:
     """Add changes, in this order, to the transaction that makes them. Ring the bell after its commit."""
     if entries:
-        await connection.execute(insert(table), [asdict(entry) for entry in entries])
+        connection.execute(insert(table), [asdict(entry) for entry in entries])
 
 
-async def read_after(
-    connection: AsyncConnection, table: Table, position: int, limit: int, tenant: str
-) -> list[FeedRow]:
+def read_after(connection: Connection, table: Table, position: int, limit: int, tenant: str) -> list[FeedRow]:
     """Read a tenant's next changes after a position, at most `limit`, in their order."""
-    rows = await connection.execute(
+    rows = connection.execute(
         select(table)
         .where(table.c.tenant == tenant, table.c.position > position)
         .order_by(table.c.position)
@@ -84,9 +81,9 @@ async def read_after(
     return [FeedRow(**row) for row in rows.mappings()]
 
 
-async def horizon(connection: AsyncConnection, table: Table) -> int:
+def horizon(connection: Connection, table: Table) -> int:
     """Tell the last position that this snapshot has: where a stream of what comes next begins."""
-    last = await connection.execute(select(func.coalesce(func.max(table.c.position), 0)))
+    last = connection.execute(select(func.coalesce(func.max(table.c.position), 0)))
     return int(last.scalar_one())
 
 

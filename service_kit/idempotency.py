@@ -12,8 +12,7 @@ from datetime import datetime
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
-from sqlalchemy import Column, MetaData, String, Table, insert, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Column, Connection, MetaData, String, Table, insert, select
 
 from service_kit.columns import UtcDateTime
 from service_kit.errors import RequestIdReused
@@ -61,13 +60,13 @@ def requests_table(metadata: MetaData) -> Table:
     )
 
 
-async def find_request(connection: AsyncConnection, table: Table, key: RequestKey, digest: str) -> str | None:
+def find_request(connection: Connection, table: Table, key: RequestKey, digest: str) -> str | None:
     """Tell the key of what came of this request before; None if it is new.
 
     Raises `RequestIdReused` where the id was used with another request.
     """
     same = [table.c[column] == value for column, value in asdict(key).items()]
-    row = (await connection.execute(select(table.c.digest, table.c.response_key).where(*same))).first()
+    row = connection.execute(select(table.c.digest, table.c.response_key).where(*same)).first()
     if row is None:
         return None
     if row.digest != digest:
@@ -75,12 +74,12 @@ async def find_request(connection: AsyncConnection, table: Table, key: RequestKe
     return str(row.response_key)
 
 
-async def record_request(
-    connection: AsyncConnection, table: Table, key: RequestKey, digest: str, response_key: str, time: datetime
+def record_request(
+    connection: Connection, table: Table, key: RequestKey, digest: str, response_key: str, time: datetime
 ) -> None:
     """Write down what came of a new request, in the transaction that did it."""
     row = {**asdict(key), "digest": digest, "response_key": response_key, "time": time}
-    await connection.execute(insert(table), row)
+    connection.execute(insert(table), row)
 
 
 def request_digest(message: Message) -> str:

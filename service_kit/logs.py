@@ -40,7 +40,7 @@ WORDS = frozenset(
 )
 
 # At INFO these tell every statement, with its values.
-_TOO_TALKATIVE = ("sqlalchemy", "aiosqlite", "asyncio")
+_TOO_TALKATIVE = ("sqlalchemy", "asyncio")
 
 
 def configure(level: str = "info", format: Literal["json", "console"] = "json", stream: TextIO | None = None) -> None:

@@ -23,8 +23,7 @@ def migrate(url: str, scripts: Path) -> None:
 async def _migrate(url: str, scripts: Path) -> None:
     database = Database(url)
     try:
-        async with database.write() as connection:
-            await connection.run_sync(_upgrade, scripts)
+        await database.write(lambda connection: _upgrade(connection, scripts))
     finally:
         await database.close()
 

@@ -27,7 +27,7 @@ class ServiceSettings(BaseSettings):
     )
     database_url: str = Field(
         default="",
-        description="The database, as sqlite+aiosqlite:///FILE. Empty: a file of its own in the data folder.",
+        description="The database, as sqlite:///FILE. Empty: a file of its own in the data folder.",
     )
     auth_jwks_file: Path | None = Field(
         default=None,
@@ -62,7 +62,7 @@ class ServiceSettings(BaseSettings):
     @property
     def database(self) -> str:
         """The database's URL."""
-        return self.database_url or f"sqlite+aiosqlite:///{self.data_dir / self.database_file}"
+        return self.database_url or f"sqlite:///{self.data_dir / self.database_file}"
 
     @classmethod
     def reference(cls) -> str:

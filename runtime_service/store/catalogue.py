@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from sqlalchemy import RowMapping, func, select
+from sqlalchemy import Connection, RowMapping, func, select
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from runtime_service.domain.agents import Agent, AgentSpec, Shown
@@ -28,30 +28,17 @@ class Catalogue:
 
         The same request again changes nothing. Raises `RequestIdReused` where it asked something else.
         """
-        table = tables.agents
         key = None if request is None else RequestKey(**asdict(request.key))
-        async with self._database.write() as connection:
+
+        def put(connection: Connection) -> Agent:
             if request is not None and key is not None:
-                version = await find_request(connection, tables.requests, key, request.digest)
+                version = find_request(connection, tables.requests, key, request.digest)
                 if version is not None:
-                    same = (table.c.tenant == tenant, table.c.name == spec.name, table.c.version == version)
-                    return _agent((await connection.execute(select(table).where(*same))).mappings().one())
-                now = datetime.now(UTC)
-                await record_request(connection, tables.requests, key, request.digest, spec.version, now)
-            newest = select(func.coalesce(func.max(table.c.registered), 0)).scalar_subquery()
-            row = {
-                "tenant": tenant,
-                "name": spec.name,
-                "version": spec.version,
-                "spec": spec,
-                "create_time": datetime.now(UTC),
-            }
-            put = upsert(table).values(**row, registered=newest + 1)
-            again = put.on_conflict_do_update(
-                index_elements=["tenant", "name", "version"], set_={"registered": put.excluded.registered}
-            )
-            stored = (await connection.execute(again.returning(table))).mappings().one()
-        return _agent(stored)
+                    return _registered(connection, tenant, spec.name, version)
+                record_request(connection, tables.requests, key, request.digest, spec.version, datetime.now(UTC))
+            return _register(connection, tenant, spec)
+
+        return await self._database.write(put)
 
     async def agent(self, tenant: str, name: str, version: str = "") -> Agent | None:
         """Return a version of an agent, or its newest."""
@@ -59,9 +46,8 @@ class Catalogue:
         wanted = select(table).where(table.c.tenant == tenant, table.c.name == name)
         if version:
             wanted = wanted.where(table.c.version == version)
-        async with self._database.read() as connection:
-            newest = await connection.execute(wanted.order_by(table.c.registered.desc()).limit(1))
-            row = newest.mappings().first()
+        newest = wanted.order_by(table.c.registered.desc()).limit(1)
+        row = await self._database.read(lambda connection: connection.execute(newest).mappings().first())
         return None if row is None else _agent(row)
 
     async def agents(self, tenant: str, after: str, most: int) -> Sequence[Agent]:
@@ -81,8 +67,9 @@ class Catalogue:
             .where(table.c.tenant == tenant)
             .order_by(table.c.name)
         )
-        async with self._database.read() as connection:
-            return [_agent(row) for row in (await connection.execute(wanted)).mappings()]
+        return await self._database.read(
+            lambda connection: [_agent(row) for row in connection.execute(wanted).mappings()]
+        )
 
     async def newest_declarations(self, tenant: str, names: Collection[str]) -> Mapping[str, Declaration]:
         """Return the newest declaration of each of these names that anybody in the tenant ever declared."""
@@ -94,8 +81,9 @@ class Catalogue:
             .where(table.c.tenant == tenant, table.c.name.in_(names))
             .order_by(table.c.declare_time)
         )
-        async with self._database.read() as connection:
-            return {row.name: row.declaration for row in await connection.execute(declared)}
+        return await self._database.read(
+            lambda connection: {row.name: row.declaration for row in connection.execute(declared)}
+        )
 
     async def declaration(self, tenant: str, name: str, declaration_hash: str) -> Declaration | None:
         """Return the declaration of that hash."""
@@ -103,17 +91,36 @@ class Catalogue:
         wanted = select(table.c.declaration).where(
             table.c.tenant == tenant, table.c.name == name, table.c.hash == declaration_hash
         )
-        async with self._database.read() as connection:
-            found: Declaration | None = (await connection.execute(wanted)).scalar_one_or_none()
-        return found
+        return await self._database.read(lambda connection: connection.execute(wanted).scalar_one_or_none())
 
     async def tools(self, tenant: str, tools_hash: str) -> tuple[Shown, ...]:
         """Return the tools that a task was shown, as kept when it began."""
         table = tables.tool_lists
         wanted = select(table.c.tools).where(table.c.tenant == tenant, table.c.hash == tools_hash)
-        async with self._database.read() as connection:
-            found: tuple[Shown, ...] = (await connection.execute(wanted)).scalar_one()
-        return found
+        return await self._database.read(lambda connection: connection.execute(wanted).scalar_one())
+
+
+def _registered(connection: Connection, tenant: str, name: str, version: str) -> Agent:
+    table = tables.agents
+    same = (table.c.tenant == tenant, table.c.name == name, table.c.version == version)
+    return _agent(connection.execute(select(table).where(*same)).mappings().one())
+
+
+def _register(connection: Connection, tenant: str, spec: AgentSpec) -> Agent:
+    table = tables.agents
+    newest = select(func.coalesce(func.max(table.c.registered), 0)).scalar_subquery()
+    row = {
+        "tenant": tenant,
+        "name": spec.name,
+        "version": spec.version,
+        "spec": spec,
+        "create_time": datetime.now(UTC),
+    }
+    put = upsert(table).values(**row, registered=newest + 1)
+    again = put.on_conflict_do_update(
+        index_elements=["tenant", "name", "version"], set_={"registered": put.excluded.registered}
+    )
+    return _agent(connection.execute(again.returning(table)).mappings().one())
 
 
 def _agent(row: RowMapping) -> Agent:

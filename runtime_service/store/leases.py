@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import ColumnElement, delete, insert, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import ColumnElement, Connection, delete, insert, update
 
 from runtime_service.store import tables
 from service_kit.database import Database
@@ -19,37 +18,47 @@ class Leases:
 
     async def end_all(self) -> None:
         """End every lease and every session: one process holds a SQLite data folder, and it starts now (R6.1)."""
-        async with self._database.write() as connection:
-            await connection.execute(delete(tables.leases))
-            await _end_sessions(connection, _running())
+
+        def end(connection: Connection) -> None:
+            connection.execute(delete(tables.leases))
+            _end_sessions(connection, _running())
+
+        await self._database.write(end)
 
     async def begin(self, process: str, seconds: float) -> None:
         """Write a process's lease."""
-        until = datetime.now(UTC) + timedelta(seconds=seconds)
-        async with self._database.write() as connection:
-            await connection.execute(insert(tables.leases), {"process": process, "until": until})
+
+        def begin(connection: Connection) -> None:
+            until = datetime.now(UTC) + timedelta(seconds=seconds)
+            connection.execute(insert(tables.leases), {"process": process, "until": until})
+
+        await self._database.write(begin)
 
     async def keep(self, process: str, seconds: float) -> bool:
         """Lengthen a lease that still runs; False where it has ended."""
-        now = datetime.now(UTC)
-        leases = tables.leases
-        runs = (leases.c.process == process) & (leases.c.until > now)
-        async with self._database.write() as connection:
-            until = now + timedelta(seconds=seconds)
-            kept = await connection.execute(update(leases).where(runs).values(until=until))
+
+        def keep(connection: Connection) -> bool:
+            now, leases = datetime.now(UTC), tables.leases
+            runs = (leases.c.process == process) & (leases.c.until > now)
+            kept = connection.execute(update(leases).where(runs).values(until=now + timedelta(seconds=seconds)))
             return kept.rowcount == 1
+
+        return await self._database.write(keep)
 
     async def end(self, process: str) -> None:
         """End a lease, and the sessions held under it."""
-        async with self._database.write() as connection:
-            await connection.execute(delete(tables.leases).where(tables.leases.c.process == process))
-            await _end_sessions(connection, _running() & (tables.sessions.c.process == process))
+
+        def end(connection: Connection) -> None:
+            connection.execute(delete(tables.leases).where(tables.leases.c.process == process))
+            _end_sessions(connection, _running() & (tables.sessions.c.process == process))
+
+        await self._database.write(end)
 
 
 def _running() -> ColumnElement[bool]:
     return tables.sessions.c.end_time.is_(None)
 
 
-async def _end_sessions(connection: AsyncConnection, which: ColumnElement[bool]) -> None:
+def _end_sessions(connection: Connection, which: ColumnElement[bool]) -> None:
     ended = update(tables.sessions).where(which).values(end_time=datetime.now(UTC))
-    await connection.execute(ended)
+    connection.execute(ended)

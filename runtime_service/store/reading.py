@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
-from sqlalchemy import CTE, ColumnElement, Select, and_, exists, func, literal, or_, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import CTE, ColumnElement, Connection, Select, and_, exists, func, literal, or_, select
 
 from runtime_service.domain.addresses import Address
 from runtime_service.domain.approvals import Approval, ApprovalState
@@ -36,14 +35,12 @@ class Reading:
     async def turn(self, viewer: Viewer, turn_id: str) -> Turn | None:
         """Return a turn that the viewer may see."""
         wanted = select(tables.turns).where(tables.turns.c.id == turn_id, _may_see_turn(viewer))
-        async with self._database.read() as connection:
-            row = (await connection.execute(wanted)).mappings().first()
+        row = await self._database.read(lambda connection: connection.execute(wanted).mappings().first())
         return None if row is None else turn_of(row)
 
     async def turn_details(self, turns: Sequence[Turn], *, most_waiting: int) -> Sequence[TurnDetail]:
         """Return turns with what belongs to them, in the same order."""
-        async with self._database.read() as connection:
-            return [await _detail(connection, turn, most_waiting) for turn in turns]
+        return await self._database.read(lambda connection: [_detail(connection, turn, most_waiting) for turn in turns])
 
     async def turns(self, viewer: Viewer, wanted: TurnsWanted, before: int | None, most: int) -> Sequence[Turn]:
         """Return turns, the newest first, that were made before a number."""
@@ -59,14 +56,14 @@ class Reading:
             found = found.where(table.c.id.in_(select(_ancestors(wanted.before_turn_id).c.id)))
         if before is not None:
             found = found.where(table.c.made < before)
-        async with self._database.read() as connection:
-            rows = await connection.execute(found.order_by(table.c.made.desc()).limit(most))
-            return [turn_of(row) for row in rows.mappings()]
+        page = found.order_by(table.c.made.desc()).limit(most)
+        return await self._database.read(
+            lambda connection: [turn_of(row) for row in connection.execute(page).mappings()]
+        )
 
     async def records(self, turn_id: TurnId, after: int = 0, most: int | None = None) -> Sequence[Record]:
         """Return a turn's records behind a line, in order."""
-        async with self._database.read() as connection:
-            return await _records(connection, turn_id, after, most)
+        return await self._database.read(lambda connection: _records(connection, turn_id, after, most))
 
     async def earlier(self, turn: Turn) -> Sequence[Said]:
         """Return what the turns of its branch before it were asked and handed back, oldest first (R9)."""
@@ -74,10 +71,11 @@ class Reading:
             return []
         branch = _ancestors(turn.id)
         table = tables.turns
-        wanted = select(table.c.input, table.c.output).join(branch, table.c.id == branch.c.id)
-        async with self._database.read() as connection:
-            rows = (await connection.execute(wanted.order_by(branch.c.depth.desc()))).all()
-        return [Said(row.input, row.output) for row in rows]
+        said = select(table.c.input, table.c.output).join(branch, table.c.id == branch.c.id)
+        wanted = said.order_by(branch.c.depth.desc())
+        return await self._database.read(
+            lambda connection: [Said(row.input, row.output) for row in connection.execute(wanted)]
+        )
 
     # What the scheduler looks for
 
@@ -93,11 +91,9 @@ class Reading:
             and_(table.c.state == TurnState.RUNNING, ~leased),
             and_(table.c.state == TurnState.INTERRUPTED, table.c.retry_time <= now, ~may_have_run),
         )
-        wanted = select(table.c.id).where(free).order_by(table.c.made)
-        async with self._database.read() as connection:
-            found = await connection.execute(wanted.limit(most + len(not_these)))
-            ids = [turn_id for turn_id in found.scalars() if turn_id not in not_these]
-        return ids[:most]
+        wanted = select(table.c.id).where(free).order_by(table.c.made).limit(most + len(not_these))
+        found = await self._database.read(lambda connection: connection.execute(wanted).scalars().all())
+        return [turn_id for turn_id in found if turn_id not in not_these][:most]
 
     async def turns_awaiting(self, tenant: str, tools: Collection[str]) -> Sequence[TurnId]:
         """Return the interrupted turns that wait for a host of one of these tools."""
@@ -109,18 +105,18 @@ class Reading:
         )
         # Told apart here: hosts offer more tools than a statement has room for.
         offered = frozenset(tools)
-        async with self._database.read() as connection:
-            rows = await connection.execute(wanted)
-            return [row.id for row in rows if not offered.isdisjoint(row.awaits_tools)]
+        return await self._database.read(
+            lambda connection: [
+                row.id for row in connection.execute(wanted) if not offered.isdisjoint(row.awaits_tools)
+            ]
+        )
 
     async def expired_approvals(self, most: int) -> Sequence[str]:
         """Return the approvals that wait and whose time ran out."""
         table = tables.approvals
-        wanted = select(table.c.id).where(
-            table.c.state == ApprovalState.PENDING, table.c.expire_time <= datetime.now(UTC)
-        )
-        async with self._database.read() as connection:
-            return list((await connection.execute(wanted.limit(most))).scalars())
+        expired = (table.c.state == ApprovalState.PENDING, table.c.expire_time <= datetime.now(UTC))
+        wanted = select(table.c.id).where(*expired).limit(most)
+        return await self._database.read(lambda connection: connection.execute(wanted).scalars().all())
 
     # Approvals
 
@@ -133,41 +129,47 @@ class Reading:
         """Return those of these approvals that the viewer may see, as they stand."""
         table = tables.approvals
         wanted = select(table).where(table.c.id.in_(ids), _may_see_approval(viewer))
-        async with self._database.read() as connection:
-            return [approval_of(row) for row in (await connection.execute(wanted)).mappings()]
+        return await self._database.read(
+            lambda connection: [approval_of(row) for row in connection.execute(wanted).mappings()]
+        )
 
     async def approvals(
         self, viewer: Viewer, wanted: ApprovalsWanted, after: int | None, most: int
     ) -> Sequence[Approval]:
         """Return approvals behind a number, the oldest first."""
-        async with self._database.read() as connection:
-            return await _approvals(connection, viewer, wanted, after, most)
+        return await self._database.read(lambda connection: _approvals(connection, viewer, wanted, after, most))
 
     async def waiting_now(
         self, viewer: Viewer, wanted: ApprovalsWanted, after: int | None, most: int
     ) -> tuple[Sequence[Approval], int, int]:
         """Return what waits behind a number, with how far the feed and the numbers of this very snapshot go (R11)."""
         newest = select(func.coalesce(func.max(tables.approvals.c.seq), 0))
-        async with self._database.read() as connection:
-            found = await _approvals(connection, viewer, wanted, after, most)
-            feed_at = await horizon(connection, tables.approval_feed)
-            return found, feed_at, (await connection.execute(newest)).scalar_one()
+        return await self._database.read(
+            lambda connection: (
+                _approvals(connection, viewer, wanted, after, most),
+                horizon(connection, tables.approval_feed),
+                connection.execute(newest).scalar_one(),
+            )
+        )
 
     async def approval_news(self, tenant: str, position: int, most: int) -> Sequence[FeedRow]:
         """Return what happened to approvals behind a position of their feed."""
-        async with self._database.read() as connection:
-            return await read_after(connection, tables.approval_feed, position, most, tenant)
+        return await self._database.read(
+            lambda connection: read_after(connection, tables.approval_feed, position, most, tenant)
+        )
 
     async def turn_news(
         self, turn_id: TurnId, line: int, position: int, most: int
     ) -> tuple[Sequence[Record], Sequence[FeedRow]]:
         """Return a turn's records behind a line, and when it was interrupted behind a position of the turns' feed."""
         feed = tables.turn_feed
-        stops = select(feed).where(feed.c.subject == turn_id, feed.c.position > position)
-        async with self._database.read() as connection:
-            records = await _records(connection, turn_id, line, most)
-            rows = await connection.execute(stops.order_by(feed.c.position))
-            return records, [FeedRow(**row) for row in rows.mappings()]
+        stops = select(feed).where(feed.c.subject == turn_id, feed.c.position > position).order_by(feed.c.position)
+        return await self._database.read(
+            lambda connection: (
+                _records(connection, turn_id, line, most),
+                [FeedRow(**row) for row in connection.execute(stops).mappings()],
+            )
+        )
 
     # Conversations, hosts, the database itself
 
@@ -175,8 +177,7 @@ class Reading:
         """Return a conversation that the viewer may see."""
         table = tables.conversations
         wanted = select(table).where(table.c.id == conversation_id, _may_see_conversation(viewer))
-        async with self._database.read() as connection:
-            row = (await connection.execute(wanted)).mappings().first()
+        row = await self._database.read(lambda connection: connection.execute(wanted).mappings().first())
         return None if row is None else conversation_of(row)
 
     async def conversations(self, viewer: Viewer, agent: str, before: int | None, most: int) -> Sequence[Conversation]:
@@ -187,24 +188,22 @@ class Reading:
             wanted = wanted.where(table.c.agent == agent)
         if before is not None:
             wanted = wanted.where(table.c.made < before)
-        async with self._database.read() as connection:
-            rows = await connection.execute(wanted.order_by(table.c.made.desc()).limit(most))
-            return [conversation_of(row) for row in rows.mappings()]
+        page = wanted.order_by(table.c.made.desc()).limit(most)
+        return await self._database.read(
+            lambda connection: [conversation_of(row) for row in connection.execute(page).mappings()]
+        )
 
     async def session(self, incarnation: str) -> Session | None:
         """Return an incarnation's newest session."""
-        table = tables.sessions
-        async with self._database.read() as connection:
-            found = await connection.execute(select(table).where(table.c.incarnation == incarnation))
-            row = found.mappings().first()
+        wanted = select(tables.sessions).where(tables.sessions.c.incarnation == incarnation)
+        row = await self._database.read(lambda connection: connection.execute(wanted).mappings().first())
         return None if row is None else Session(**row)
 
     async def generation(self) -> str:
         """Return what tells this database from any other: cursors are bound to it."""
         facts = tables.database_facts
-        async with self._database.read() as connection:
-            wanted = select(facts.c.value).where(facts.c.name == "generation")
-            return str((await connection.execute(wanted)).scalar_one())
+        wanted = select(facts.c.value).where(facts.c.name == "generation")
+        return await self._database.read(lambda connection: str(connection.execute(wanted).scalar_one()))
 
 
 def _ancestors(turn_id: str) -> CTE:
@@ -223,10 +222,10 @@ def _ancestors(turn_id: str) -> CTE:
     return branch.union_all(further)
 
 
-async def _records(connection: AsyncConnection, turn_id: TurnId, after: int, most: int | None) -> Sequence[Record]:
+def _records(connection: Connection, turn_id: TurnId, after: int, most: int | None) -> Sequence[Record]:
     table = tables.records
     wanted = select(table).where(table.c.turn_id == turn_id, table.c.line > after).order_by(table.c.line)
-    rows = (await connection.execute(wanted.limit(most))).mappings().all()
+    rows = connection.execute(wanted.limit(most)).mappings().all()
     return [
         Record(
             line=row["line"],
@@ -246,22 +245,22 @@ async def _records(connection: AsyncConnection, turn_id: TurnId, after: int, mos
     ]
 
 
-async def _detail(connection: AsyncConnection, turn: Turn, most_waiting: int) -> TurnDetail:
+def _detail(connection: Connection, turn: Turn, most_waiting: int) -> TurnDetail:
     asked = tables.approvals
     waits = (asked.c.turn_id == turn.id, asked.c.state == ApprovalState.PENDING)
     waiting, count = [], 0
     if not turn.state.ended:
-        rows = await connection.execute(select(asked).where(*waits).order_by(asked.c.seq).limit(most_waiting))
+        rows = connection.execute(select(asked).where(*waits).order_by(asked.c.seq).limit(most_waiting))
         waiting = [approval_of(row) for row in rows.mappings()]
-        count = (await connection.execute(select(func.count()).select_from(asked).where(*waits))).scalar_one()
+        count = connection.execute(select(func.count()).select_from(asked).where(*waits)).scalar_one()
     calls = tables.calls
     may_have_run = select(calls).where(calls.c.turn_id == turn.id, calls.c.open, calls.c.unfinished)
-    rows = await connection.execute(may_have_run.order_by(calls.c.start_time, calls.c.id))
+    rows = connection.execute(may_have_run.order_by(calls.c.start_time, calls.c.id))
     unfinished = [call_of(row) for row in rows.mappings()]
-    return TurnDetail(turn, waiting, count, unfinished, await _tasks(connection, turn))
+    return TurnDetail(turn, waiting, count, unfinished, _tasks(connection, turn))
 
 
-async def _tasks(connection: AsyncConnection, turn: Turn) -> Sequence[tuple[str, TaskStarted | InstructionsTakenUp]]:
+def _tasks(connection: Connection, turn: Turn) -> Sequence[tuple[str, TaskStarted | InstructionsTakenUp]]:
     records = tables.records
     wanted = (
         select(records.c.address, records.c.kind, records.c.facts)
@@ -269,15 +268,15 @@ async def _tasks(connection: AsyncConnection, turn: Turn) -> Sequence[tuple[str,
         .order_by(records.c.line)
     )
     found = []
-    for row in await connection.execute(wanted):
+    for row in connection.execute(wanted):
         what = rebuilt(row.kind, row.facts, "")
         assert isinstance(what, TaskStarted | InstructionsTakenUp)
         found.append((row.address, what))
     return found
 
 
-async def _approvals(
-    connection: AsyncConnection, viewer: Viewer, wanted: ApprovalsWanted, after: int | None, most: int
+def _approvals(
+    connection: Connection, viewer: Viewer, wanted: ApprovalsWanted, after: int | None, most: int
 ) -> Sequence[Approval]:
     table = tables.approvals
     found: Select[tuple[object, ...]] = select(table).where(_may_see_approval(viewer))
@@ -289,7 +288,7 @@ async def _approvals(
         found = found.where(_is_put_to(viewer, table.c.id))
     if after is not None:
         found = found.where(table.c.seq > after)
-    rows = await connection.execute(found.order_by(table.c.seq).limit(most))
+    rows = connection.execute(found.order_by(table.c.seq).limit(most))
     return [approval_of(row) for row in rows.mappings()]
 
 

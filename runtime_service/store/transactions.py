@@ -11,9 +11,8 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import RowMapping, Table, bindparam, insert, or_, select, tuple_, update
+from sqlalchemy import Connection, RowMapping, Table, bindparam, insert, or_, select, tuple_, update
 from sqlalchemy.dialects.sqlite import insert as upsert
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from runtime_service.domain.approvals import Approval
 from runtime_service.domain.calls import Call
@@ -48,11 +47,14 @@ class Transactions:
 
         Raises whatever the database raises; then nothing was written.
         """
-        async with self._database.write() as connection:
-            ledger = await _load(connection, [unit.needs for unit in units])
+
+        def transact(connection: Connection) -> Committed:
+            ledger = _load(connection, [unit.needs for unit in units])
             answers = [_answer(ledger, unit) for unit in units]
-            await _write(connection, ledger)
-        return Committed(answers, ledger)
+            _write(connection, ledger)
+            return Committed(answers, ledger)
+
+        return await self._database.write(transact)
 
 
 def _answer(ledger: Ledger, unit: Unit[Any]) -> Any:
@@ -65,106 +67,106 @@ def _answer(ledger: Ledger, unit: Unit[Any]) -> Any:
 # Loading
 
 
-async def _load(connection: AsyncConnection, needs: Sequence[Needs]) -> Ledger:
+def _load(connection: Connection, needs: Sequence[Needs]) -> Ledger:
     ledger = Ledger(now=datetime.now(UTC))
     loading = _Loading(connection, ledger)
-    await loading.calls({one for need in needs for one in need.calls})
-    await loading.open_calls_of({one for need in needs for one in need.calls_of})
-    await loading.approvals({one for need in needs for one in need.approvals})
+    loading.calls({one for need in needs for one in need.calls})
+    loading.open_calls_of({one for need in needs for one in need.calls_of})
+    loading.approvals({one for need in needs for one in need.approvals})
     touched = {call.turn_id for call in ledger.calls.loaded.values()}
     touched |= {TurnId(approval.asking_turn_id) for approval in ledger.approvals.loaded.values()}
-    await loading.turns({one for need in needs for one in need.turns} | touched)
+    loading.turns({one for need in needs for one in need.turns} | touched)
     with_conversation = {one for need in needs for one in need.conversations_of}
     conversations = {one for need in needs for one in need.conversations} | {
         turn.conversation_key
         for turn in ledger.turns.loaded.values()
         if turn.id in with_conversation and turn.conversation_id
     }
-    await loading.conversations(conversations)
-    await loading.words({one for need in needs for one in need.words_of} | touched)
-    await loading.sessions({one for need in needs for one in need.sessions})
-    await loading.requests([need.request for need in needs if need.request is not None])
+    loading.conversations(conversations)
+    loading.words({one for need in needs for one in need.words_of} | touched)
+    loading.sessions({one for need in needs for one in need.sessions})
+    loading.requests([need.request for need in needs if need.request is not None])
     if any(need.leases for need in needs):
-        await loading.leases()
+        loading.leases()
     return ledger
 
 
 class _Loading:
     """Loads rows into a ledger, each statement's worth at once."""
 
-    def __init__(self, connection: AsyncConnection, ledger: Ledger) -> None:
+    def __init__(self, connection: Connection, ledger: Ledger) -> None:
         self._connection = connection
         self._ledger = ledger
 
-    async def turns(self, ids: set[TurnId]) -> None:
+    def turns(self, ids: set[TurnId]) -> None:
         if ids:
-            for row in await self._rows(select(tables.turns).where(tables.turns.c.id.in_(ids))):
+            for row in self._rows(select(tables.turns).where(tables.turns.c.id.in_(ids))):
                 self._ledger.turns.load(row["id"], turn_of(row))
 
-    async def conversations(self, keys: set[ConversationKey]) -> None:
+    def conversations(self, keys: set[ConversationKey]) -> None:
         if not keys:
             return
         table, turns = tables.conversations, tables.turns
         wanted = select(table).where(tuple_(table.c.tenant, table.c.id).in_(keys))
-        for row in await self._rows(wanted):
+        for row in self._rows(wanted):
             self._ledger.conversations.load(ConversationKey(row["tenant"], row["id"]), conversation_of(row))
         of_them = tuple_(turns.c.tenant, turns.c.conversation_id).in_(keys)
-        for row in await self._rows(select(turns).where(of_them, turns.c.state.in_(NOT_ENDED))):
+        for row in self._rows(select(turns).where(of_them, turns.c.state.in_(NOT_ENDED))):
             self._ledger.turns.load(row["id"], turn_of(row))
 
-    async def approvals(self, ids: set[str]) -> None:
+    def approvals(self, ids: set[str]) -> None:
         if ids:
-            for row in await self._rows(select(tables.approvals).where(tables.approvals.c.id.in_(ids))):
+            for row in self._rows(select(tables.approvals).where(tables.approvals.c.id.in_(ids))):
                 self._ledger.approvals.load(row["id"], approval_of(row))
 
-    async def calls(self, ids: set[CallId]) -> None:
+    def calls(self, ids: set[CallId]) -> None:
         if ids:
-            for row in await self._rows(select(tables.calls).where(tables.calls.c.id.in_(ids))):
+            for row in self._rows(select(tables.calls).where(tables.calls.c.id.in_(ids))):
                 self._ledger.calls.load(row["id"], call_of(row))
 
-    async def open_calls_of(self, incarnations: set[Incarnation]) -> None:
+    def open_calls_of(self, incarnations: set[Incarnation]) -> None:
         if incarnations:
             table = tables.calls
             of_them = select(table).where(table.c.incarnation.in_(incarnations), table.c.open.is_(True))
-            for row in await self._rows(of_them):
+            for row in self._rows(of_them):
                 self._ledger.calls.load(row["id"], call_of(row))
 
-    async def words(self, turn_ids: set[TurnId]) -> None:
+    def words(self, turn_ids: set[TurnId]) -> None:
         if not turn_ids:
             return
         asked, started = tables.approvals, tables.calls
         not_closed = select(asked).where(asked.c.asking_turn_id.in_(turn_ids), asked.c.closed.is_(False))
-        for row in await self._rows(not_closed):
+        for row in self._rows(not_closed):
             self._ledger.approvals.load(row["id"], approval_of(row))
         unsettled = select(started).where(
             started.c.turn_id.in_(turn_ids), or_(started.c.open.is_(True), started.c.to_copy.is_(True))
         )
-        for row in await self._rows(unsettled):
+        for row in self._rows(unsettled):
             self._ledger.calls.load(row["id"], call_of(row))
 
-    async def sessions(self, incarnations: set[Incarnation]) -> None:
+    def sessions(self, incarnations: set[Incarnation]) -> None:
         if incarnations:
             table = tables.sessions
-            for row in await self._rows(select(table).where(table.c.incarnation.in_(incarnations))):
+            for row in self._rows(select(table).where(table.c.incarnation.in_(incarnations))):
                 self._ledger.sessions.load(row["incarnation"], Session(**_picked(row, _SESSION)))
 
-    async def requests(self, keys: Sequence[RequestKey]) -> None:
+    def requests(self, keys: Sequence[RequestKey]) -> None:
         if not keys:
             return
         table = tables.requests
         columns = (table.c.tenant, table.c.account, table.c.rpc, table.c.request_id)
         same = tuple_(*columns).in_([(key.tenant, key.account, key.rpc, key.request_id) for key in keys])
-        for row in await self._rows(select(table).where(same)):
+        for row in self._rows(select(table).where(same)):
             key = RequestKey(row["tenant"], row["account"], row["rpc"], row["request_id"])
             self._ledger.requests.load(key, (row["digest"], row["response_key"]))
 
-    async def leases(self) -> None:
+    def leases(self) -> None:
         table = tables.leases
-        living = await self._rows(select(table.c.process).where(table.c.until > self._ledger.now))
+        living = self._rows(select(table.c.process).where(table.c.until > self._ledger.now))
         self._ledger.living = frozenset(row["process"] for row in living)
 
-    async def _rows(self, statement: Any) -> Sequence[RowMapping]:
-        return (await self._connection.execute(statement)).mappings().all()
+    def _rows(self, statement: Any) -> Sequence[RowMapping]:
+        return self._connection.execute(statement).mappings().all()
 
 
 def _picked(row: RowMapping, names: Iterable[str]) -> _Row:
@@ -210,34 +212,34 @@ _CHANGING = {
 }  # fmt: skip
 
 
-async def _write(connection: AsyncConnection, ledger: Ledger) -> None:
-    await _put(connection, tables.turns, ("id",), ledger.turns, _turn_row)
-    await _insert(connection, tables.records, [_record_row(turn, one) for turn, one in ledger.records])
-    await _put(connection, tables.approvals, ("id",), ledger.approvals, _approval_row)
+def _write(connection: Connection, ledger: Ledger) -> None:
+    _put(connection, tables.turns, ("id",), ledger.turns, _turn_row)
+    _insert(connection, tables.records, [_record_row(turn, one) for turn, one in ledger.records])
+    _put(connection, tables.approvals, ("id",), ledger.approvals, _approval_row)
     asked = [row for one in _new(ledger.approvals) for row in _put_to_rows(one)]
-    await _insert(connection, tables.put_to, asked)
-    await _put(connection, tables.calls, ("id",), ledger.calls, _call_row)
-    await _put(connection, tables.conversations, ("tenant", "id"), ledger.conversations, _conversation_row)
-    await _put(connection, tables.sessions, ("incarnation",), ledger.sessions, _session_row)
-    await _insert(connection, tables.requests, _request_rows(ledger))
-    await _keep(connection, ledger)
+    _insert(connection, tables.put_to, asked)
+    _put(connection, tables.calls, ("id",), ledger.calls, _call_row)
+    _put(connection, tables.conversations, ("tenant", "id"), ledger.conversations, _conversation_row)
+    _put(connection, tables.sessions, ("incarnation",), ledger.sessions, _session_row)
+    _insert(connection, tables.requests, _request_rows(ledger))
+    _keep(connection, ledger)
     for feed, table in tables.FEEDS.items():
         entries = [
             FeedEntry(news.tenant, news.kind, news.subject, ledger.now, news.detail)
             for news in ledger.news
             if news.feed == feed
         ]
-        await append(connection, table, entries)
+        append(connection, table, entries)
 
 
 def _new(rows: Rows[Any, V]) -> list[V]:
     return [row for key, row in rows.changed.items() if key not in rows.loaded]
 
 
-async def _put(
-    connection: AsyncConnection, table: Table, key: Sequence[str], rows: Rows[Any, V], as_row: Callable[[V], _Row]
+def _put(
+    connection: Connection, table: Table, key: Sequence[str], rows: Rows[Any, V], as_row: Callable[[V], _Row]
 ) -> None:
-    await _insert(connection, table, [as_row(row) for row in _new(rows)])
+    _insert(connection, table, [as_row(row) for row in _new(rows)])
     changed = [as_row(row) for at, row in rows.changed.items() if row is not rows.loaded.get(at, row)]
     if changed:
         statement = (
@@ -247,12 +249,12 @@ async def _put(
         )
         where = [{f"the_{name}": row[name] for name in key} for row in changed]
         what = [{name: row[name] for name in _CHANGING[table]} for row in changed]
-        await connection.execute(statement, [one | other for one, other in zip(what, where, strict=True)])
+        connection.execute(statement, [one | other for one, other in zip(what, where, strict=True)])
 
 
-async def _insert(connection: AsyncConnection, table: Table, rows: Sequence[_Row]) -> None:
+def _insert(connection: Connection, table: Table, rows: Sequence[_Row]) -> None:
     if rows:
-        await connection.execute(insert(table), rows)
+        connection.execute(insert(table), rows)
 
 
 def _own_row(value: Any, names: Iterable[str]) -> _Row:
@@ -326,7 +328,7 @@ def _request_rows(ledger: Ledger) -> list[_Row]:
     ]
 
 
-async def _keep(connection: AsyncConnection, ledger: Ledger) -> None:
+def _keep(connection: Connection, ledger: Ledger) -> None:
     """Keep what is found by its hash: written once, whoever brings it."""
     if ledger.declared:
         rows = [
@@ -336,9 +338,9 @@ async def _keep(connection: AsyncConnection, ledger: Ledger) -> None:
         put = upsert(tables.declarations)
         newest = {"declaration": put.excluded.declaration, "declare_time": put.excluded.declare_time}
         keys = ["tenant", "name", "hash"]
-        await connection.execute(put.on_conflict_do_update(index_elements=keys, set_=newest), rows)
+        connection.execute(put.on_conflict_do_update(index_elements=keys, set_=newest), rows)
     if ledger.tool_lists:
         lists = [
             {"tenant": tenant, "hash": digest, "tools": tools} for (tenant, digest), tools in ledger.tool_lists.items()
         ]
-        await connection.execute(upsert(tables.tool_lists).on_conflict_do_nothing(), lists)
+        connection.execute(upsert(tables.tool_lists).on_conflict_do_nothing(), lists)

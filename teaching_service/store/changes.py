@@ -7,13 +7,12 @@ the bell once it is on disk. A request that comes again is answered by what came
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import structlog
-from sqlalchemy import insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, insert, select, update
 
 from service_kit.database import Database
 from service_kit.feeds import FeedEntry, append
@@ -29,6 +28,7 @@ from teaching_service.store import loading, tables
 from teaching_service.store.rows import correction_row, instruction_row, set_row
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 
 class Changes:
@@ -46,11 +46,12 @@ class Changes:
     ) -> Correction:
         """Write a correction of a task (T1)."""
         refuse_agents(by)
-        async with self._change(viewer.tenant, again) as change:
+
+        def correct(change: _Change) -> Correction:
             if change.before is not None:
-                return await _correction(change.connection, viewer, change.before)
-            task = await _task(change.connection, viewer, task_id)
-            put_to = await _put_to(change.connection, task)
+                return _correction(change.connection, viewer, change.before)
+            task = _task(change.connection, viewer, task_id)
+            put_to = _put_to(change.connection, task)
             admit_corrector(by, work_for=task.work_for.id, given_by=task.given_by.id, put_to=put_to)
             _check_despite(task, draft)
             correction = Correction(
@@ -63,21 +64,26 @@ class Changes:
                 by=by.principal,
                 time=change.now,
             )
-            await change.connection.execute(insert(tables.corrections), correction_row(correction))
-            await change.tell("work_corrected", correction.id)
-            await change.came_of_it(correction.id)
-        return correction
+            change.connection.execute(insert(tables.corrections), correction_row(correction))
+            change.tell("work_corrected", correction.id)
+            change.came_of_it(correction.id)
+            return correction
+
+        return await self._change(viewer.tenant, correct, again)
 
     async def withdraw(self, viewer: Viewer, by: Account, correction_id: str, why: str) -> Correction:
         """Take a correction back."""
-        async with self._change(viewer.tenant) as change:
-            correction = await _correction(change.connection, viewer, correction_id)
+
+        def withdraw(change: _Change) -> Correction:
+            correction = _correction(change.connection, viewer, correction_id)
             withdrawn = corrections.withdrawn(correction, by, why, change.now)
             table = tables.corrections
             own = (table.c.tenant == viewer.tenant, table.c.id == correction_id)
-            await change.connection.execute(update(table).where(*own).values(correction_row(withdrawn)))
-            await change.tell("work_corrected", correction_id)
-        return withdrawn
+            change.connection.execute(update(table).where(*own).values(correction_row(withdrawn)))
+            change.tell("work_corrected", correction_id)
+            return withdrawn
+
+        return await self._change(viewer.tenant, withdraw)
 
     # Instructions that stay proposals
 
@@ -85,33 +91,42 @@ class Changes:
         self, viewer: Viewer, by: Account, draft: InstructionDraft, proposed_by_agent: str, again: Repeatable | None
     ) -> Instruction:
         """Write a proposal (T2.1)."""
-        async with self._change(viewer.tenant, again) as change:
+
+        def propose(change: _Change) -> Instruction:
             if change.before is not None:
-                return await _instruction(change.connection, viewer, change.before)
-            await _check_sources(change.connection, viewer, draft)
+                return _instruction(change.connection, viewer, change.before)
+            _check_sources(change.connection, viewer, draft)
             proposal = instructions.proposed(uuid.uuid4().hex, viewer.tenant, draft, by, proposed_by_agent, change.now)
-            await change.connection.execute(insert(tables.instructions), instruction_row(proposal))
+            change.connection.execute(insert(tables.instructions), instruction_row(proposal))
             rows = [
                 {"tenant": viewer.tenant, "instruction_id": proposal.id, "correction_id": one}
                 for one in draft.from_corrections
             ]
             if rows:
-                await change.connection.execute(insert(tables.sources), rows)
-            await change.tell("instruction_proposed", proposal.id)
-            await change.came_of_it(proposal.id)
-        return proposal
+                change.connection.execute(insert(tables.sources), rows)
+            change.tell("instruction_proposed", proposal.id)
+            change.came_of_it(proposal.id)
+            return proposal
+
+        return await self._change(viewer.tenant, propose, again)
 
     async def revise(self, viewer: Viewer, by: Account, instruction_id: str, guidance: str, why: str) -> Instruction:
         """Change a proposal's words."""
-        async with self._change(viewer.tenant) as change:
-            proposal = await _instruction(change.connection, viewer, instruction_id)
-            return await change.proposal(instructions.revised(proposal, by, guidance, why))
+
+        def revise(change: _Change) -> Instruction:
+            proposal = _instruction(change.connection, viewer, instruction_id)
+            return change.proposal(instructions.revised(proposal, by, guidance, why))
+
+        return await self._change(viewer.tenant, revise)
 
     async def reject(self, viewer: Viewer, by: Account, instruction_id: str, why: str) -> Instruction:
         """Turn a proposal down."""
-        async with self._change(viewer.tenant) as change:
-            proposal = await _instruction(change.connection, viewer, instruction_id)
-            return await change.proposal(instructions.rejected(proposal, by, why))
+
+        def reject(change: _Change) -> Instruction:
+            proposal = _instruction(change.connection, viewer, instruction_id)
+            return change.proposal(instructions.rejected(proposal, by, why))
+
+        return await self._change(viewer.tenant, reject)
 
     # Sets
 
@@ -125,39 +140,46 @@ class Changes:
         again: Repeatable | None,
     ) -> InstructionSet:
         """Make a proposal active: the agent's next set."""
-        async with self._change(viewer.tenant, again) as change:
-            proposal = await _instruction(change.connection, viewer, what.instruction_id)
+
+        def activate(change: _Change) -> InstructionSet:
+            proposal = _instruction(change.connection, viewer, what.instruction_id)
             agent = proposal.says.agent
             if change.before is not None:
-                return await _set(change.connection, viewer.tenant, agent, change.before)
-            taught = await loading.taught(change.connection, viewer.tenant, agent, [proposal.id, *what.replaces])
+                return _set(change.connection, viewer.tenant, agent, change.before)
+            taught = loading.taught(change.connection, viewer.tenant, agent, [proposal.id, *what.replaces])
             review = Review(by, why, change.now, expected_set)
-            return await change.next_set(sets.activate(taught, review, what, self._policy))
+            return change.next_set(sets.activate(taught, review, what, self._policy))
+
+        return await self._change(viewer.tenant, activate, again)
 
     async def retire(
         self, viewer: Viewer, by: Account, instruction_id: str, why: str, expected_set: int | None,
         again: Repeatable | None,
     ) -> InstructionSet:  # fmt: skip
         """Take an active instruction out of use: the agent's next set."""
-        async with self._change(viewer.tenant, again) as change:
-            agent = (await _instruction(change.connection, viewer, instruction_id)).says.agent
+
+        def retire(change: _Change) -> InstructionSet:
+            agent = _instruction(change.connection, viewer, instruction_id).says.agent
             if change.before is not None:
-                return await _set(change.connection, viewer.tenant, agent, change.before)
-            taught = await loading.taught(change.connection, viewer.tenant, agent, [instruction_id])
+                return _set(change.connection, viewer.tenant, agent, change.before)
+            taught = loading.taught(change.connection, viewer.tenant, agent, [instruction_id])
             review = Review(by, why, change.now, expected_set)
-            return await change.next_set(sets.retire(taught, review, instruction_id))
+            return change.next_set(sets.retire(taught, review, instruction_id))
+
+        return await self._change(viewer.tenant, retire, again)
 
     async def roll_back(
         self, viewer: Viewer, by: Account, agent: str, to_set: int, why: str, expected_set: int | None,
         again: Repeatable | None, *, skill: str, without_erased: bool,
     ) -> InstructionSet:  # fmt: skip
         """Go back to an earlier set: the agent's next one."""
-        async with self._change(viewer.tenant, again) as change:
+
+        def roll_back(change: _Change) -> InstructionSet:
             if change.before is not None:
-                return await _set(change.connection, viewer.tenant, agent, change.before)
-            target = await loading.set_numbered(change.connection, viewer.tenant, agent, to_set)
+                return _set(change.connection, viewer.tenant, agent, change.before)
+            target = loading.set_numbered(change.connection, viewer.tenant, agent, to_set)
             also = target.members if target else ()
-            taught = await loading.taught(change.connection, viewer.tenant, agent, also)
+            taught = loading.taught(change.connection, viewer.tenant, agent, also)
             changed = sets.roll_back(
                 taught,
                 Review(by, why, change.now, expected_set),
@@ -167,26 +189,30 @@ class Changes:
                 skill=skill,
                 without_erased=without_erased,
             )
-            return await change.next_set(changed)
+            return change.next_set(changed)
 
-    @asynccontextmanager
-    async def _change(self, tenant: str, again: Repeatable | None = None) -> AsyncIterator[_Change]:
-        async with self._database.write() as connection:
-            before = None
-            if again is not None:
-                before = await find_request(connection, tables.requests, again.key, again.digest)
-            change = _Change(connection, tenant, datetime.now(UTC), again, before)
-            yield change
-        for entry in change.told:
+        return await self._change(viewer.tenant, roll_back, again)
+
+    async def _change(self, tenant: str, change: Callable[[_Change], T], again: Repeatable | None = None) -> T:
+        """Run a change in a transaction of its own; then log it and ring."""
+
+        def transact(connection: Connection) -> tuple[T, list[FeedEntry]]:
+            before = None if again is None else find_request(connection, tables.requests, again.key, again.digest)
+            changing = _Change(connection, tenant, datetime.now(UTC), again, before)
+            return change(changing), changing.told
+
+        came_of_it, told = await self._database.write(transact)
+        for entry in told:
             log.info(entry.kind.replace("_", "."), tenant=tenant, subject=entry.subject, detail=entry.detail)
         self._ring(tenant)
+        return came_of_it
 
 
 class _Change:
     """One transaction that changes something."""
 
     def __init__(
-        self, connection: AsyncConnection, tenant: str, now: datetime, again: Repeatable | None, before: str | None
+        self, connection: Connection, tenant: str, now: datetime, again: Repeatable | None, before: str | None
     ) -> None:
         self.connection = connection
         self.now = now
@@ -196,68 +222,68 @@ class _Change:
         self._tenant = tenant
         self._again = again
 
-    async def tell(self, kind: str, subject: str, detail: str = "") -> None:
+    def tell(self, kind: str, subject: str, detail: str = "") -> None:
         """Tell watchers."""
         entry = FeedEntry(self._tenant, kind, subject, self.now, detail)
-        await append(self.connection, tables.teaching_feed, [entry])
+        append(self.connection, tables.teaching_feed, [entry])
         self.told.append(entry)
 
-    async def came_of_it(self, key: str) -> None:
+    def came_of_it(self, key: str) -> None:
         """Remember what came of the request."""
         if self._again is not None:
             again = self._again
-            await record_request(self.connection, tables.requests, again.key, again.digest, key, self.now)
+            record_request(self.connection, tables.requests, again.key, again.digest, key, self.now)
 
-    async def proposal(self, changed: Instruction) -> Instruction:
+    def proposal(self, changed: Instruction) -> Instruction:
         """Write a proposal that was revised or turned down."""
-        await self._write([changed])
-        await self.tell("instruction_proposed", changed.id)
+        self._write([changed])
+        self.tell("instruction_proposed", changed.id)
         return changed
 
-    async def next_set(self, changed: Changed) -> InstructionSet:
+    def next_set(self, changed: Changed) -> InstructionSet:
         """Write an agent's next set, and then the instructions that it changes: the database looks for it."""
-        await self.connection.execute(insert(tables.instruction_sets), set_row(changed.made))
-        await self._write(changed.instructions)
-        await self.tell("instructions_changed", changed.made.agent, str(changed.made.number))
-        await self.came_of_it(str(changed.made.number))
+        self.connection.execute(insert(tables.instruction_sets), set_row(changed.made))
+        self._write(changed.instructions)
+        self.tell("instructions_changed", changed.made.agent, str(changed.made.number))
+        self.came_of_it(str(changed.made.number))
         return changed.made
 
-    async def _write(self, changed: Sequence[Instruction]) -> None:
+    def _write(self, changed: Sequence[Instruction]) -> None:
         table = tables.instructions
         for one in changed:
             own = (table.c.tenant == one.tenant, table.c.id == one.id)
-            await self.connection.execute(update(table).where(*own).values(instruction_row(one)))
+            self.connection.execute(update(table).where(*own).values(instruction_row(one)))
 
 
-async def _task(connection: AsyncConnection, viewer: Viewer, task_id: str) -> Task:
-    found = await loading.seen_task(connection, viewer, task_id)
+def _task(connection: Connection, viewer: Viewer, task_id: str) -> Task:
+    found = loading.seen_task(connection, viewer, task_id)
     if found is None:
         raise NoSuchThing("task", task_id)
     return found
 
 
-async def _put_to(connection: AsyncConnection, task: Task) -> frozenset[str]:
+def _put_to(connection: Connection, task: Task) -> frozenset[str]:
     table = tables.put_to
     wanted = select(table.c.who).where(table.c.tenant == task.tenant, table.c.task_id == task.id)
-    return frozenset((await connection.execute(wanted)).scalars())
+    return frozenset(connection.execute(wanted).scalars())
 
 
-async def _correction(connection: AsyncConnection, viewer: Viewer, correction_id: str) -> Correction:
-    found = await loading.seen_corrections(connection, viewer, [correction_id])
+def _correction(connection: Connection, viewer: Viewer, correction_id: str) -> Correction:
+    found = loading.seen_corrections(connection, viewer, [correction_id])
     if not found:
         raise NoSuchThing("correction", correction_id)
     return found[0]
 
 
-async def _instruction(connection: AsyncConnection, viewer: Viewer, instruction_id: str) -> Instruction:
-    found = await loading.seen_instructions(connection, viewer, [instruction_id])
+def _instruction(connection: Connection, viewer: Viewer, instruction_id: str) -> Instruction:
+    found = loading.seen_instructions(connection, viewer, [instruction_id])
     if not found:
         raise NoSuchThing("instruction", instruction_id)
     return found[0]
 
 
-async def _set(connection: AsyncConnection, tenant: str, agent: str, number: str) -> InstructionSet:
-    found = await loading.set_numbered(connection, tenant, agent, int(number))
+def _set(connection: Connection, tenant: str, agent: str, number: str) -> InstructionSet:
+    found = loading.set_numbered(connection, tenant, agent, int(number))
     assert found is not None, f"set {number} of {agent}"
     return found
 
@@ -269,9 +295,9 @@ def _check_despite(task: Task, draft: CorrectionDraft) -> None:
         raise InvalidFields([("correction.despite_instruction_id", "The task was not sent this instruction.")])
 
 
-async def _check_sources(connection: AsyncConnection, viewer: Viewer, draft: InstructionDraft) -> None:
+def _check_sources(connection: Connection, viewer: Viewer, draft: InstructionDraft) -> None:
     """What a proposal is drawn from must be there to be read, stand, and be of the same agent."""
-    found = {one.id: one for one in await loading.seen_corrections(connection, viewer, draft.from_corrections)}
+    found = {one.id: one for one in loading.seen_corrections(connection, viewer, draft.from_corrections)}
     for place, one in enumerate(draft.from_corrections):
         if one not in found:
             raise NoSuchThing("correction", one)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, Select, and_, case, exists, func, or_, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, exists, func, or_, select
 
 from service_kit.database import Database
 from service_kit.feeds import FeedRow, horizon, read_after
@@ -23,7 +22,7 @@ from teaching_service.domain.lookups import (
     TasksWanted,
 )
 from teaching_service.domain.problems import NoSuchThing
-from teaching_service.domain.sets import InstructionSet, with_proposal
+from teaching_service.domain.sets import InstructionSet, Taught, with_proposal
 from teaching_service.domain.tasks import Task
 from teaching_service.store import loading, tables
 from teaching_service.store.rows import correction_of, set_of
@@ -41,8 +40,7 @@ class Reading:
 
     async def task(self, viewer: Viewer, task_id: str) -> Task | None:
         """Return a task that the viewer may see."""
-        async with self._database.read() as connection:
-            return await loading.seen_task(connection, viewer, task_id)
+        return await self._database.read(lambda connection: loading.seen_task(connection, viewer, task_id))
 
     async def tasks(self, viewer: Viewer, wanted: TasksWanted, before: int | None, most: int) -> Sequence[Task]:
         """Return tasks, the newest first, that were made before a number."""
@@ -61,26 +59,32 @@ class Reading:
             found = found.where(of_it)
         if before is not None:
             found = found.where(table.c.made < before)
-        async with self._database.read() as connection:
-            return await loading.tasks(connection, found.order_by(table.c.made.desc()).limit(most))
+        page = found.order_by(table.c.made.desc()).limit(most)
+        return await self._database.read(lambda connection: loading.tasks(connection, page))
 
     async def explanation(self, viewer: Viewer, task_id: str) -> Explanation | None:
         """Return what a task ran with, and what its agent has been told since (T6.2)."""
-        async with self._database.read() as connection:
-            task = await loading.seen_task(connection, viewer, task_id)
+
+        def explain(connection: Connection) -> Explanation | None:
+            task = loading.seen_task(connection, viewer, task_id)
             if task is None:
                 return None
-            ran_with = task.sent[-1].instruction_ids
-            taught = await loading.taught(connection, viewer.tenant, task.agent, ran_with)
-            stood = await loading.set_numbered(connection, viewer.tenant, task.agent, task.sent[-1].set_number)
-        return explained(task, stood.members if stood is not None else (), taught.instructions.values())
+            last = task.sent[-1]
+            taught = loading.taught(connection, viewer.tenant, task.agent, last.instruction_ids)
+            stood = loading.set_numbered(connection, viewer.tenant, task.agent, last.set_number)
+            return explained(task, stood.members if stood is not None else (), taught.instructions.values())
+
+        return await self._database.read(explain)
 
     async def set_checks(self, tenant: str, task_ids: Sequence[str]) -> Sequence[SetCheck]:
         """Say of tasks, in their order, whether their sets stand. Raises `NoSuchThing` for one that was never begun."""
-        async with self._database.read() as connection:
-            ran_with = await _ran_with(connection, tenant, task_ids)
+
+        def sets(connection: Connection) -> tuple[dict[str, tuple[str, int]], dict[str, int]]:
+            ran_with = _ran_with(connection, tenant, task_ids)
             agents = {agent for agent, _ in ran_with.values()}
-            newest = {agent: (await loading.newest_set(connection, tenant, agent)).number for agent in agents}
+            return ran_with, {agent: loading.newest_set(connection, tenant, agent).number for agent in agents}
+
+        ran_with, newest = await self._database.read(sets)
         checks = []
         for one in task_ids:
             if one not in ran_with:
@@ -93,8 +97,9 @@ class Reading:
 
     async def correction(self, viewer: Viewer, correction_id: str) -> Correction | None:
         """Return a correction that the viewer may see."""
-        async with self._database.read() as connection:
-            found = await loading.seen_corrections(connection, viewer, [correction_id])
+        found = await self._database.read(
+            lambda connection: loading.seen_corrections(connection, viewer, [correction_id])
+        )
         return found[0] if found else None
 
     async def corrections(
@@ -117,16 +122,18 @@ class Reading:
             found = found.where(table.c.withdraw_time.is_(None))
         if before is not None:
             found = found.where(table.c.made < before)
-        async with self._database.read() as connection:
-            rows = await connection.execute(found.order_by(table.c.made.desc()).limit(most))
-            return [correction_of(row) for row in rows.mappings()]
+        page = found.order_by(table.c.made.desc()).limit(most)
+        return await self._database.read(
+            lambda connection: [correction_of(row) for row in connection.execute(page).mappings()]
+        )
 
     # Instructions
 
     async def instruction(self, viewer: Viewer, instruction_id: str) -> Instruction | None:
         """Return an instruction that the viewer may see."""
-        async with self._database.read() as connection:
-            found = await loading.seen_instructions(connection, viewer, [instruction_id])
+        found = await self._database.read(
+            lambda connection: loading.seen_instructions(connection, viewer, [instruction_id])
+        )
         return found[0] if found else None
 
     async def instructions(
@@ -143,20 +150,18 @@ class Reading:
             found = found.where(table.c.skill == wanted.skill)
         if after is not None:
             found = found.where(_behind(after))
-        async with self._database.read() as connection:
-            return await loading.instructions(connection, found.order_by(*_PLACE).limit(most))
+        page = found.order_by(*_PLACE).limit(most)
+        return await self._database.read(lambda connection: loading.instructions(connection, page))
 
     # Sets
 
     async def newest_set(self, tenant: str, agent: str) -> InstructionSet:
         """Return an agent's newest set."""
-        async with self._database.read() as connection:
-            return await loading.newest_set(connection, tenant, agent)
+        return await self._database.read(lambda connection: loading.newest_set(connection, tenant, agent))
 
     async def set_numbered(self, tenant: str, agent: str, number: int) -> InstructionSet | None:
         """Return one of an agent's sets."""
-        async with self._database.read() as connection:
-            return await loading.set_numbered(connection, tenant, agent, number)
+        return await self._database.read(lambda connection: loading.set_numbered(connection, tenant, agent, number))
 
     async def sets(self, tenant: str, agent: str, before: int | None, most: int) -> Sequence[InstructionSet]:
         """Return an agent's sets, the newest first, below a number."""
@@ -164,21 +169,23 @@ class Reading:
         found = select(table).where(table.c.tenant == tenant, table.c.agent == agent)
         if before is not None:
             found = found.where(table.c.number < before)
-        async with self._database.read() as connection:
-            rows = await connection.execute(found.order_by(table.c.number.desc()).limit(most))
-            return [set_of(row) for row in rows.mappings()]
+        page = found.order_by(table.c.number.desc()).limit(most)
+        return await self._database.read(
+            lambda connection: [set_of(row) for row in connection.execute(page).mappings()]
+        )
 
     async def preview(self, viewer: Viewer, agent: str, work: Work, with_instruction_id: str) -> Preview:
         """Return what a piece of work would be sent. Nothing is recorded.
 
         Raises `NoSuchThing`, `InstructionStateProblem` for what is no proposal of this agent that the viewer may see.
         """
-        async with self._database.read() as connection:
-            also = []
-            if with_instruction_id:
-                seen = await loading.seen_instructions(connection, viewer, [with_instruction_id])
-                also = [one.id for one in seen]
-            taught = await loading.taught(connection, viewer.tenant, agent, also)
+        named = [with_instruction_id] if with_instruction_id else []
+
+        def seen(connection: Connection) -> Taught:
+            also = [one.id for one in loading.seen_instructions(connection, viewer, named)]
+            return loading.taught(connection, viewer.tenant, agent, also)
+
+        taught = await self._database.read(seen)
         newest = taught.newest
         now = block_of(agent, newest.number, newest.hash, applying(taught.active, work), self._limits)
         if not with_instruction_id:
@@ -191,43 +198,51 @@ class Reading:
 
     async def news(self, viewer: Viewer, position: int, most: int) -> Sequence[News]:
         """Return what happened behind a position of the feed, as it stands now, without what is not for these eyes."""
-        async with self._database.read() as connection:
-            lines = await read_after(connection, tables.teaching_feed, position, most, viewer.tenant)
-            about: dict[tuple[str, str], Correction | Instruction | InstructionSet] = {}
-            for correction in await loading.seen_corrections(connection, viewer, _subjects(lines, "work_corrected")):
-                about["work_corrected", correction.id] = correction
-            for one in await loading.seen_instructions(connection, viewer, _subjects(lines, "instruction_proposed")):
-                about["instruction_proposed", one.id] = one
-            for made in await _sets(connection, viewer.tenant, [line for line in lines if line.kind == _CHANGED]):
-                about[_CHANGED, f"{made.agent}#{made.number}"] = made
-        return [
-            News(
-                line.position, about.get((line.kind, f"{line.subject}#{line.detail}" if line.detail else line.subject))
-            )
-            for line in lines
-        ]
+
+        def news(connection: Connection) -> list[News]:
+            lines = read_after(connection, tables.teaching_feed, position, most, viewer.tenant)
+            about = _about(connection, viewer, lines)
+            return [News(line.position, about.get(_key(line))) for line in lines]
+
+        return await self._database.read(news)
 
     async def horizon(self) -> int:
         """Return how far the feed goes."""
-        async with self._database.read() as connection:
-            return await horizon(connection, tables.teaching_feed)
+        return await self._database.read(lambda connection: horizon(connection, tables.teaching_feed))
 
     async def generation(self) -> str:
         """Return what tells this database from any other: cursors are bound to it."""
         facts = tables.database_facts
-        async with self._database.read() as connection:
-            wanted = select(facts.c.value).where(facts.c.name == "generation")
-            return str((await connection.execute(wanted)).scalar_one())
+        wanted = select(facts.c.value).where(facts.c.name == "generation")
+        return await self._database.read(lambda connection: str(connection.execute(wanted).scalar_one()))
 
 
 _CHANGED = "instructions_changed"
+
+
+def _about(
+    connection: Connection, viewer: Viewer, lines: Sequence[FeedRow]
+) -> dict[tuple[str, str], Correction | Instruction | InstructionSet]:
+    """Return what these lines are about and the viewer may see, by `_key`."""
+    about: dict[tuple[str, str], Correction | Instruction | InstructionSet] = {}
+    for correction in loading.seen_corrections(connection, viewer, _subjects(lines, "work_corrected")):
+        about["work_corrected", correction.id] = correction
+    for one in loading.seen_instructions(connection, viewer, _subjects(lines, "instruction_proposed")):
+        about["instruction_proposed", one.id] = one
+    for made in _sets(connection, viewer.tenant, [line for line in lines if line.kind == _CHANGED]):
+        about[_CHANGED, f"{made.agent}#{made.number}"] = made
+    return about
+
+
+def _key(line: FeedRow) -> tuple[str, str]:
+    return line.kind, f"{line.subject}#{line.detail}" if line.detail else line.subject
 
 
 def _subjects(lines: Sequence[FeedRow], kind: str) -> list[str]:
     return [line.subject for line in lines if line.kind == kind]
 
 
-async def _ran_with(connection: AsyncConnection, tenant: str, task_ids: Sequence[str]) -> dict[str, tuple[str, int]]:
+def _ran_with(connection: Connection, tenant: str, task_ids: Sequence[str]) -> dict[str, tuple[str, int]]:
     """Return the agent of each of these tasks, and the number of the set that it was last sent."""
     table, receipts = tables.tasks, tables.receipts
     last = (
@@ -242,16 +257,16 @@ async def _ran_with(connection: AsyncConnection, tenant: str, task_ids: Sequence
         .join(receipts, (receipts.c.task_id == last.c.task_id) & (receipts.c.take_up == last.c.take_up))
         .where(table.c.tenant == tenant, receipts.c.tenant == tenant)
     )
-    return {row.id: (row.agent, row.set_number) for row in await connection.execute(wanted)}
+    return {row.id: (row.agent, row.set_number) for row in connection.execute(wanted)}
 
 
-async def _sets(connection: AsyncConnection, tenant: str, lines: Sequence[FeedRow]) -> Sequence[InstructionSet]:
+def _sets(connection: Connection, tenant: str, lines: Sequence[FeedRow]) -> Sequence[InstructionSet]:
     table = tables.instruction_sets
     if not lines:
         return []
     these = or_(*(and_(table.c.agent == line.subject, table.c.number == int(line.detail)) for line in lines))
     found: Select[tuple[object, ...]] = select(table).where(table.c.tenant == tenant, these)
-    return [set_of(row) for row in (await connection.execute(found)).mappings()]
+    return [set_of(row) for row in connection.execute(found).mappings()]
 
 
 def _place() -> tuple[ColumnElement[int], ColumnElement[int], ColumnElement[int]]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from sqlalchemy import insert
+from sqlalchemy import Connection, insert
 from sqlalchemy.dialects.sqlite import insert as upsert
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service_kit.database import Database
 from teaching_service.domain.block import Block, Limits, applying, block_of
@@ -29,23 +28,29 @@ class TaskChanges:
 
         Raises `IdReused` where the id is another piece of work's.
         """
-        async with self._database.write() as connection:
-            begun = await loading.task(connection, task.tenant, task.id)
+
+        def begin(connection: Connection) -> Block:
+            begun = loading.task(connection, task.tenant, task.id)
             if begun is not None:
                 check_same(begun, task)
                 return begun.sent[0]
-            await connection.execute(insert(tables.tasks), task_row(task))
-            return await self._send(connection, task, 0)
+            connection.execute(insert(tables.tasks), task_row(task))
+            return self._send(connection, task, 0)
+
+        return await self._database.write(begin)
 
     async def take_up(self, tenant: str, task_id: str, number: int) -> Block:
         """Record and return what a task is sent from now on. The same number: the same block."""
-        async with self._database.write() as connection:
-            task = await loading.task(connection, tenant, task_id)
+
+        def take_up(connection: Connection) -> Block:
+            task = loading.task(connection, tenant, task_id)
             if task is None:
                 raise NoSuchThing("task", task_id)
             if not check_take_up(task, number):
                 return task.sent[number]
-            return await self._send(connection, task, number)
+            return self._send(connection, task, number)
+
+        return await self._database.write(take_up)
 
     async def record_proposals(self, tenant: str, proposals: Sequence[Proposal]) -> None:
         """Write down to whom proposals were put. The same again changes nothing."""
@@ -54,12 +59,15 @@ class TaskChanges:
             for one in proposals
             for who in one.put_to
         ]
-        if rows:
-            async with self._database.write() as connection:
-                await connection.execute(upsert(tables.put_to).on_conflict_do_nothing(), rows)
 
-    async def _send(self, connection: AsyncConnection, task: Task, take_up: int) -> Block:
-        taught = await loading.taught(connection, task.tenant, task.agent)
+        def record(connection: Connection) -> None:
+            connection.execute(upsert(tables.put_to).on_conflict_do_nothing(), rows)
+
+        if rows:
+            await self._database.write(record)
+
+    def _send(self, connection: Connection, task: Task, take_up: int) -> Block:
+        taught = loading.taught(connection, task.tenant, task.agent)
         apply = applying(taught.active, task.work)
         block = block_of(task.agent, taught.newest.number, taught.newest.hash, apply, self._limits)
         receipt = {
@@ -74,8 +82,8 @@ class TaskChanges:
             "render_version": block.render_version,
             "time": datetime.now(UTC),
         }
-        await connection.execute(insert(tables.receipts), receipt)
+        connection.execute(insert(tables.receipts), receipt)
         rows = [{"tenant": task.tenant, "instruction_id": one, "task_id": task.id} for one in block.instruction_ids]
         if rows:
-            await connection.execute(upsert(tables.sent).on_conflict_do_nothing(), rows)
+            connection.execute(upsert(tables.sent).on_conflict_do_nothing(), rows)
         return block

@@ -156,7 +156,7 @@ def serving(keys: TokenKeys) -> Serving:
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    database = Database(f"sqlite+aiosqlite:///{tmp_path}/kit.db")
+    database = Database(f"sqlite:///{tmp_path}/kit.db")
     yield database
     await database.close()
 
@@ -170,7 +170,7 @@ def logged() -> Iterator[io.StringIO]:
     """Send the logs to a text for one test."""
     root, stream = logging.getLogger(), io.StringIO()
     before, level, structured = root.handlers[:], root.level, structlog.get_config()
-    levels = {name: logging.getLogger(name).level for name in ("sqlalchemy", "aiosqlite", "asyncio")}
+    levels = {name: logging.getLogger(name).level for name in ("sqlalchemy", "asyncio")}
     logs.configure("info", "json", stream)
     yield stream
     root.handlers[:] = before

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import sqlite3
 import stat
+import threading
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import Column, Integer, MetaData, Table, func, insert, select, text, update
+from sqlalchemy import (
+    Column,
+    Connection,
+    Executable,
+    ForeignKey,
+    Integer,
+    MetaData,
+    Table,
+    func,
+    insert,
+    inspect,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.exc import IntegrityError, OperationalError, StatementError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service_kit.columns import UtcDateTime
 from service_kit.database import Database
@@ -21,27 +37,54 @@ from service_kit.errors import PartUnavailable, SetupProblem
 metadata = MetaData()
 counter = Table("counter", metadata, Column("id", Integer, primary_key=True), Column("n", Integer))
 pairs = Table("pairs", metadata, Column("id", Integer, primary_key=True), Column("half", Integer))
+children = Table("children", metadata, Column("id", Integer, primary_key=True), Column("of", ForeignKey("counter.id")))
 moments = Table("moments", metadata, Column("id", Integer, primary_key=True), Column("time", UtcDateTime))
 
 
 @pytest.fixture
 async def db(database: Database) -> Database:
-    async with database.write() as connection:
-        await connection.run_sync(metadata.create_all)
-        await connection.execute(insert(counter), {"id": 1, "n": 0})
+    await database.write(metadata.create_all)
+    await run(database, insert(counter), {"id": 1, "n": 0})
     return database
 
 
-async def increment(db: Database) -> None:
+async def run(db: Database, statement: Executable, values: Any = None) -> None:
+    await db.write(lambda connection: connection.execute(statement, values).close())
+
+
+def incremented(connection: Connection) -> None:
     """Read, then write: what loses updates where transactions begin late."""
-    async with db.write() as connection:
-        n = (await connection.execute(select(counter.c.n))).scalar_one()
-        await connection.execute(update(counter).values(n=n + 1))
+    n = connection.execute(select(counter.c.n)).scalar_one()
+    connection.execute(update(counter).values(n=n + 1))
+
+
+def counted(connection: Connection) -> int:
+    return int(connection.execute(select(counter.c.n)).scalar_one())
+
+
+async def increment(db: Database) -> None:
+    await db.write(incremented)
 
 
 async def count(db: Database) -> int:
-    async with db.read() as connection:
-        return int((await connection.execute(select(counter.c.n))).scalar_one())
+    return await db.read(counted)
+
+
+class Gate:
+    """Stops a transaction on its way until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._open = threading.Event()
+        self.reached = asyncio.Event()
+
+    def wait(self) -> None:
+        """Wait in the transaction's thread."""
+        self._loop.call_soon_threadsafe(self.reached.set)
+        assert self._open.wait(30)
+
+    def open(self) -> None:
+        self._open.set()
 
 
 async def test_four_hundred_increments_at_once_are_four_hundred(db: Database) -> None:
@@ -53,54 +96,63 @@ async def test_four_hundred_increments_at_once_are_four_hundred(db: Database) ->
 async def test_writers_take_turns_in_the_order_they_came(db: Database) -> None:
     order: list[int] = []
 
-    async def write(n: int) -> None:
-        async with db.write():
-            order.append(n)
-
-    await asyncio.gather(*(write(n) for n in range(50)))
+    await asyncio.gather(*(db.write(lambda _, n=n: order.append(n)) for n in range(50)))  # type: ignore[misc]
 
     assert order == list(range(50))
 
 
-async def test_a_problem_in_the_block_undoes_all_of_it(db: Database) -> None:
-    async def half_done() -> None:
-        async with db.write() as connection:
-            await connection.execute(update(counter).values(n=7))
-            await connection.execute(text("CREATE TABLE half (id INTEGER)"))
-            raise KeyError
+async def test_a_problem_in_the_work_undoes_all_of_it(db: Database) -> None:
+    def half_done(connection: Connection) -> None:
+        connection.execute(update(counter).values(n=7))
+        connection.execute(text("CREATE TABLE half (id INTEGER)"))
+        raise KeyError
 
     with pytest.raises(KeyError):
-        await half_done()
+        await db.write(half_done)
 
     assert await count(db) == 0
-    async with db.read() as connection:
-        tables = await connection.run_sync(lambda sync: sync.dialect.get_table_names(sync))
-    assert "half" not in tables
+    assert "half" not in await db.read(lambda connection: inspect(connection).get_table_names())
 
 
 async def test_a_statement_that_fails_undoes_the_ones_before_it(db: Database) -> None:
-    async def twice() -> None:
-        async with db.write() as connection:
-            await connection.execute(update(counter).values(n=7))
-            await connection.execute(insert(counter), {"id": 1, "n": 0})
+    def twice(connection: Connection) -> None:
+        connection.execute(update(counter).values(n=7))
+        connection.execute(insert(counter), {"id": 1, "n": 0})
 
     with pytest.raises(IntegrityError):
-        await twice()
+        await db.write(twice)
+
+    await increment(db)
+    assert await count(db) == 1
+
+
+async def test_a_commit_that_fails_undoes_all_of_it(db: Database) -> None:
+    """What is checked as it commits, like a foreign key that is deferred."""
+
+    def orphan(connection: Connection) -> None:
+        connection.execute(update(counter).values(n=7))
+        connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
+        connection.execute(insert(children), {"id": 1, "of": 12})
+
+    with pytest.raises(IntegrityError):
+        await db.write(orphan)
 
     await increment(db)
     assert await count(db) == 1
 
 
 async def write_pair(db: Database, number: int) -> None:
-    async with db.write() as connection:
-        await connection.execute(insert(pairs), {"id": 2 * number, "half": number})
-        await asyncio.sleep(0)
-        await connection.execute(insert(pairs), {"id": 2 * number + 1, "half": number})
+    def pair(connection: Connection) -> None:
+        connection.execute(insert(pairs), {"id": 2 * number, "half": number})
+        connection.execute(insert(pairs), {"id": 2 * number + 1, "half": number})
+
+    await db.write(pair)
 
 
 async def test_cancellations_at_any_time_leave_no_lock_and_no_half_a_transaction(db: Database) -> None:
     """Writers are cancelled before, within and after every statement, some of them twice over."""
     chance = random.Random(7)
+    halved = select(pairs.c.half, func.count()).group_by(pairs.c.half).having(func.count() != 2)
     for storm in range(15):
         numbers = range(storm * 20, storm * 20 + 20)
         writers = [asyncio.ensure_future(write_pair(db, number)) for number in numbers]
@@ -113,12 +165,8 @@ async def test_cancellations_at_any_time_leave_no_lock_and_no_half_a_transaction
         ended = await asyncio.wait_for(asyncio.gather(*writers, return_exceptions=True), 30)
         assert all(end is None or isinstance(end, asyncio.CancelledError) for end in ended)
 
-        async with db.read() as connection:
-            halves = await connection.execute(
-                select(pairs.c.half, func.count()).group_by(pairs.c.half).having(func.count() != 2)
-            )
-            assert halves.all() == []
-            kept = set((await connection.execute(select(pairs.c.half))).scalars())
+        assert await db.read(lambda connection: connection.execute(halved).all()) == []
+        kept = await db.read(lambda connection: set(connection.execute(select(pairs.c.half)).scalars()))
         done = {number for number, end in zip(numbers, ended, strict=True) if end is None}
         assert done <= kept
 
@@ -126,59 +174,115 @@ async def test_cancellations_at_any_time_leave_no_lock_and_no_half_a_transaction
     assert await count(db) == 1
 
 
-async def test_a_cancellation_while_it_commits_is_raised_after_the_commit(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever is cancelled there cannot tell what was kept, but the database can: all of it."""
-    committing, commit = asyncio.Event(), AsyncConnection.commit
+@pytest.mark.parametrize("ends_well", [True, False])
+async def test_a_cancellation_of_a_write_under_way_is_raised_after_its_end(db: Database, ends_well: bool) -> None:
+    """Whoever is cancelled there cannot tell what was kept, but the database can: all of it, or nothing."""
+    gate = Gate()
 
-    async def slow_commit(connection: AsyncConnection) -> None:
-        committing.set()
-        await asyncio.sleep(0.05)
-        await commit(connection)
+    def slow(connection: Connection) -> None:
+        incremented(connection)
+        gate.wait()
+        if not ends_well:
+            raise KeyError
 
-    monkeypatch.setattr(AsyncConnection, "commit", slow_commit)
-    writer = asyncio.ensure_future(increment(db))
-    await committing.wait()
+    writer = asyncio.ensure_future(db.write(slow))
+    await gate.reached.wait()
     for _ in range(3):
         writer.cancel()
         await asyncio.sleep(0)
+    assert not writer.done()
+    gate.open()
 
     with pytest.raises(asyncio.CancelledError):
         await writer
-    assert await count(db) == 1
+    assert await count(db) == ends_well
+
+
+async def test_a_write_that_is_cancelled_before_its_turn_never_begins(db: Database) -> None:
+    gate = Gate()
+    before = asyncio.ensure_future(db.write(lambda _: gate.wait()))
+    await gate.reached.wait()
+    waiting = asyncio.ensure_future(increment(db))
+    await asyncio.sleep(0)
+    waiting.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not before.done()
+    gate.open()
+    await before
+    assert await count(db) == 0
 
 
 async def test_a_reader_sees_one_moment_and_holds_up_no_writer(db: Database) -> None:
-    async with db.read() as reader:
-        before = (await reader.execute(select(counter.c.n))).scalar_one()
-        await asyncio.wait_for(increment(db), 5)
-        still = (await reader.execute(select(counter.c.n))).scalar_one()
+    gate = Gate()
 
-    assert (before, still, await count(db)) == (0, 0, 1)
+    def twice(connection: Connection) -> tuple[int, int]:
+        before = counted(connection)
+        gate.wait()
+        return before, counted(connection)
+
+    reader = asyncio.ensure_future(db.read(twice))
+    await gate.reached.wait()
+    await asyncio.wait_for(increment(db), 5)
+    gate.open()
+
+    assert (await reader, await count(db)) == ((0, 0), 1)
 
 
 async def test_a_reader_does_not_wait_for_a_writer_and_sees_nothing_of_what_it_has_not_committed(
     db: Database,
 ) -> None:
-    async with db.write() as writer:
-        await writer.execute(update(counter).values(n=7))
-        seen = await asyncio.wait_for(count(db), 5)
+    gate = Gate()
+
+    def slow(connection: Connection) -> None:
+        connection.execute(update(counter).values(n=7))
+        gate.wait()
+
+    writer = asyncio.ensure_future(db.write(slow))
+    await gate.reached.wait()
+    seen = await asyncio.wait_for(count(db), 5)
+    gate.open()
+    await writer
 
     assert (seen, await count(db)) == (0, 7)
+
+
+async def test_closing_waits_for_what_is_under_way_and_leaves_no_thread_and_no_connection(tmp_path: Path) -> None:
+    """SQLite takes its companion files away with the last connection."""
+    threads = set(threading.enumerate())
+    file, gate = tmp_path / "closed.db", Gate()
+
+    def slow(connection: Connection) -> None:
+        metadata.create_all(connection)
+        gate.wait()
+
+    closed = Database(f"sqlite:///{file}")
+    await closed.read(lambda connection: connection.execute(text("SELECT 1")).close())
+    writer = asyncio.ensure_future(closed.write(slow))
+    await gate.reached.wait()
+    closing = asyncio.ensure_future(closed.close())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    gate.open()
+    await closing
+
+    assert writer.done()
+    left = {thread.name for thread in set(threading.enumerate()) - threads if thread.name.startswith("database")}
+    assert (left, list(tmp_path.iterdir())) == (set(), [file])  # noqa: ASYNC240
+    with contextlib.closing(sqlite3.connect(file)) as reopened:
+        assert ("pairs",) in reopened.execute("SELECT name FROM sqlite_master").fetchall()
+    with pytest.raises(RuntimeError):
+        await increment(closed)
 
 
 async def test_cancelled_readers_give_their_connections_back(db: Database) -> None:
     """More of them than there are connections, each cancelled in the middle of a statement."""
 
+    long = text("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 300000) SELECT count(*) FROM n")
+
     async def read_long() -> None:
-        async with db.read() as connection:
-            await connection.execute(
-                text(
-                    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 300000) "
-                    "SELECT count(*) FROM n"
-                )
-            )
+        await db.read(lambda connection: connection.execute(long).close())
 
     for _ in range(4):
         readers = [asyncio.ensure_future(read_long()) for _ in range(5)]
@@ -191,9 +295,8 @@ async def test_cancelled_readers_give_their_connections_back(db: Database) -> No
 
 
 async def test_a_reader_cannot_write(db: Database) -> None:
-    async with db.read() as connection:
-        with pytest.raises(OperationalError, match="readonly"):
-            await connection.execute(update(counter).values(n=7))
+    with pytest.raises(OperationalError, match="readonly"):
+        await db.read(incremented)
 
 
 async def test_a_database_that_stays_busy_is_a_part_that_is_away(
@@ -201,7 +304,7 @@ async def test_a_database_that_stays_busy_is_a_part_that_is_away(
 ) -> None:
     """Another program's write transaction: nothing was done, and the call can be made again."""
     monkeypatch.setattr("service_kit.database.BUSY_SECONDS", 0.1)
-    impatient = Database(f"sqlite+aiosqlite:///{tmp_path}/kit.db")
+    impatient = Database(f"sqlite:///{tmp_path}/kit.db")
     other = sqlite3.connect(tmp_path / "kit.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     try:
@@ -216,11 +319,10 @@ async def test_a_database_that_stays_busy_is_a_part_that_is_away(
 
 
 async def test_what_was_committed_is_on_disk_in_full_and_erased_for_good(db: Database) -> None:
-    async with db.write() as connection:
-        pragmas = {
-            name: (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar_one()
-            for name in ("journal_mode", "synchronous", "foreign_keys", "secure_delete")
-        }
+    names = ("journal_mode", "synchronous", "foreign_keys", "secure_delete")
+    pragmas = await db.write(
+        lambda connection: {name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in names}
+    )
 
     assert pragmas == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "secure_delete": 1}
 
@@ -234,9 +336,8 @@ async def test_the_files_are_their_owners_alone(db: Database, tmp_path: Path) ->
 
 async def test_errors_do_not_tell_the_values_of_a_statement(db: Database) -> None:
     """Values are people's words, and errors are logged."""
-    async with db.read() as connection:
-        with pytest.raises(OperationalError) as caught:
-            await connection.execute(text("SELECT :words FROM nowhere"), {"words": "the secret words"})
+    with pytest.raises(OperationalError) as caught:
+        await run(db, text("SELECT :words FROM nowhere"), {"words": "the secret words"})
 
     assert "the secret words" not in str(caught.value)
 
@@ -245,11 +346,12 @@ async def test_errors_do_not_tell_the_values_of_a_statement(db: Database) -> Non
     "url",
     [
         "postgresql+asyncpg://user:hunter2@localhost/tutelage",
-        "sqlite:///file.db",
-        "sqlite+aiosqlite://",
+        "sqlite+pysqlcipher:///file.db",
+        "sqlite://",
+        "sqlite:///:memory:",
         "sqlite+aiosqlite:///:memory:",
-        "sqlite+aiosqlite:///file::memory:?cache=shared&uri=true",
-        "sqlite+aiosqlite:////no/such/folder/kit.db",
+        "sqlite:///file::memory:?cache=shared&uri=true",
+        "sqlite:////no/such/folder/kit.db",
         "nonsense",
     ],
 )
@@ -260,18 +362,25 @@ def test_a_database_of_another_kind_is_refused_as_it_is_set(url: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
+async def test_a_url_that_names_the_driver_is_the_same_database(db: Database, tmp_path: Path) -> None:
+    """Settings of the release before this one say so."""
+    same = Database(f"sqlite+aiosqlite:///{tmp_path}/kit.db")
+    await increment(same)
+    await same.close()
+
+    assert await count(db) == 1
+
+
 async def test_moments_come_back_as_they_were_in_utc(db: Database) -> None:
     moment = datetime(2026, 3, 29, 1, 59, 59, 123456, timezone(timedelta(hours=2)))
-    async with db.write() as connection:
-        await connection.execute(insert(moments), [{"id": 1, "time": moment}, {"id": 2, "time": None}])
-    async with db.read() as connection:
-        kept = (await connection.execute(select(moments.c.time).order_by(moments.c.id))).scalars().all()
+    await run(db, insert(moments), [{"id": 1, "time": moment}, {"id": 2, "time": None}])
+    wanted = select(moments.c.time).order_by(moments.c.id)
+    kept = await db.read(lambda connection: connection.execute(wanted).scalars().all())
 
     assert kept == [moment, None]
     assert kept[0].tzinfo is UTC
 
 
 async def test_a_moment_without_a_zone_is_no_moment(db: Database) -> None:
-    async with db.write() as connection:
-        with pytest.raises(StatementError, match="without a zone"):
-            await connection.execute(insert(moments), {"time": datetime(2026, 1, 1)})  # noqa: DTZ001
+    with pytest.raises(StatementError, match="without a zone"):
+        await run(db, insert(moments), {"time": datetime(2026, 1, 1)})  # noqa: DTZ001

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import MetaData, delete
+from sqlalchemy import Connection, MetaData, delete
 
 from service_kit.database import Database
 from service_kit.errors import CursorExpired, InvalidField
-from service_kit.feeds import Bell, CursorCodec, FeedEntry, append, feed_table, horizon, read_after
+from service_kit.feeds import Bell, CursorCodec, FeedEntry, FeedRow, append, feed_table, horizon, read_after
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, 123456, UTC)
 metadata = MetaData()
@@ -21,9 +21,20 @@ feed = feed_table(metadata, "approval_feed")
 
 @pytest.fixture
 async def db(database: Database) -> Database:
-    async with database.write() as connection:
-        await connection.run_sync(metadata.create_all)
+    await database.write(metadata.create_all)
     return database
+
+
+async def add(db: Database, *entries: FeedEntry) -> None:
+    await db.write(lambda connection: append(connection, feed, entries))
+
+
+async def after(db: Database, position: int, limit: int = 10) -> list[FeedRow]:
+    return await db.read(lambda connection: read_after(connection, feed, position, limit, "north"))
+
+
+async def end(db: Database) -> int:
+    return await db.read(lambda connection: horizon(connection, feed))
 
 
 def entry(subject: str, tenant: str = "north") -> FeedEntry:
@@ -31,60 +42,49 @@ def entry(subject: str, tenant: str = "north") -> FeedEntry:
 
 
 async def test_a_feed_gives_a_tenants_changes_in_the_order_they_were_committed(db: Database) -> None:
-    async with db.write() as connection:
-        await append(connection, feed, [entry("a1"), entry("b1", "south"), entry("a2")])
-        await append(connection, feed, [])
-    async with db.write() as connection:
-        await append(connection, feed, [FeedEntry("north", "decided", "a1", NOW, detail="seq:2")])
-    async with db.read() as connection:
-        first = await read_after(connection, feed, 0, 2, "north")
-        rest = await read_after(connection, feed, first[-1].position, 2, "north")
-        end = await horizon(connection, feed)
+    await add(db, entry("a1"), entry("b1", "south"), entry("a2"))
+    await add(db)
+    await add(db, FeedEntry("north", "decided", "a1", NOW, detail="seq:2"))
+    first = await after(db, 0, limit=2)
+    rest = await after(db, first[-1].position, limit=2)
 
     assert [(row.position, row.subject) for row in first] == [(1, "a1"), (3, "a2")]
     assert [(row.position, row.kind, row.subject, row.detail, row.time) for row in rest] == [
         (4, "decided", "a1", "seq:2", NOW)
     ]
-    assert end == 4
+    assert await end(db) == 4
 
 
 async def test_a_position_is_never_given_twice(db: Database) -> None:
     """A cursor behind removed rows must not hide new ones."""
-    async with db.write() as connection:
-        await append(connection, feed, [entry("a1"), entry("a2")])
-    async with db.write() as connection:
-        await connection.execute(delete(feed))
-    async with db.write() as connection:
-        await append(connection, feed, [entry("a3")])
-    async with db.read() as connection:
-        assert [row.position for row in await read_after(connection, feed, 2, 10, "north")] == [3]
+    await add(db, entry("a1"), entry("a2"))
+    await db.write(lambda connection: connection.execute(delete(feed)).close())
+    await add(db, entry("a3"))
+
+    assert [row.position for row in await after(db, 2)] == [3]
 
 
 async def test_a_change_that_was_undone_is_in_no_feed(db: Database) -> None:
-    async def half_done() -> None:
-        async with db.write() as connection:
-            await append(connection, feed, [entry("a1")])
-            raise KeyError
+    def half_done(connection: Connection) -> None:
+        append(connection, feed, [entry("a1")])
+        raise KeyError
 
     with pytest.raises(KeyError):
-        await half_done()
+        await db.write(half_done)
 
-    async with db.read() as connection:
-        assert (await horizon(connection, feed), await read_after(connection, feed, 0, 9, "north")) == (0, [])
+    assert (await end(db), await after(db, 0)) == (0, [])
 
 
 async def test_a_reader_beside_many_writers_sees_every_change_once_and_in_order(db: Database) -> None:
     async def write(writer: int) -> None:
         for n in range(25):
-            async with db.write() as connection:
-                await append(connection, feed, [entry(f"{writer}/{n}/{part}") for part in range(2)])
+            await add(db, *(entry(f"{writer}/{n}/{part}") for part in range(2)))
 
     writing = asyncio.gather(*(write(writer) for writer in range(8)))
     seen: list[str] = []
     position = 0
     while len(seen) < 400:
-        async with db.read() as connection:
-            rows = await read_after(connection, feed, position, 30, "north")
+        rows = await after(db, position, limit=30)
         seen += [row.subject for row in rows]
         position = rows[-1].position if rows else position
     await writing

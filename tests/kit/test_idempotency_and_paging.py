@@ -30,21 +30,22 @@ KEY = RequestKey("north", "ada", "StartTurn", "r1")
 
 @pytest.fixture
 async def db(database: Database) -> Database:
-    async with database.write() as connection:
-        await connection.run_sync(metadata.create_all)
-        await record_request(connection, requests, KEY, "d1", "turn-1", NOW)
+    await database.write(metadata.create_all)
+    await database.write(lambda connection: record_request(connection, requests, KEY, "d1", "turn-1", NOW))
     return database
 
 
+async def found(db: Database, key: RequestKey, digest: str) -> str | None:
+    return await db.read(lambda connection: find_request(connection, requests, key, digest))
+
+
 async def test_the_same_request_again_has_come_to_the_same(db: Database) -> None:
-    async with db.read() as connection:
-        assert await find_request(connection, requests, KEY, "d1") == "turn-1"
+    assert await found(db, KEY, "d1") == "turn-1"
 
 
 async def test_the_same_id_with_another_request_is_refused(db: Database) -> None:
-    async with db.read() as connection:
-        with pytest.raises(RequestIdReused):
-            await find_request(connection, requests, KEY, "d2")
+    with pytest.raises(RequestIdReused):
+        await found(db, KEY, "d2")
 
 
 @pytest.mark.parametrize(
@@ -57,8 +58,7 @@ async def test_the_same_id_with_another_request_is_refused(db: Database) -> None
     ],
 )
 async def test_an_id_is_its_tenants_its_accounts_and_its_rpcs_own(other: RequestKey, db: Database) -> None:
-    async with db.read() as connection:
-        assert await find_request(connection, requests, other, "d2") is None
+    assert await found(db, other, "d2") is None
 
 
 def test_a_digest_is_of_everything_but_the_request_id() -> None:

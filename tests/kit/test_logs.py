@@ -69,10 +69,12 @@ def test_the_logs_of_libraries_come_the_same_way(logged: io.StringIO) -> None:
 async def test_no_level_makes_the_database_log_its_statements(logged: io.StringIO, database: Database) -> None:
     """They carry people's words, and at INFO SQLAlchemy would tell them all."""
     logs.configure("debug", "json", logged)
-    async with database.read() as connection:
-        await connection.execute(text("SELECT :words"), {"words": "zebra"})
+    told = await database.read(
+        lambda connection: connection.execute(text("SELECT :words"), {"words": "zebra"}).scalar()
+    )
     structlog.get_logger().debug("asked.for")
 
+    assert told == "zebra"
     assert [event["event"] for event in events(logged) if event["logger"] != "asyncio"] == ["asked.for"]
 
 

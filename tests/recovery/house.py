@@ -195,7 +195,7 @@ class House:
 
     async def assert_sound(self) -> None:
         """Hold every turn's journal to its chain: no gap, nothing changed, the head in the turn's row."""
-        database = Database(f"sqlite+aiosqlite:///{self.database}")
+        database = Database(f"sqlite:///{self.database}")
         try:
             reading = Reading(database)
             for turn_id, tenant, line, head in self.sql("SELECT id, tenant, line, chain FROM turns"):

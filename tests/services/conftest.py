@@ -25,13 +25,8 @@ def nothing_blocks() -> Iterator[None]:
 
 
 def _allow(blockbuster: BlockBuster) -> None:
-    """Allow what holds up nobody.
-
-    The data folder and the database are opened before anything is served; migrations have a thread and a loop of
-    their own.
-    """
+    """Allow what holds up nobody: the data folder and the database are opened before anything is served."""
     for function in blockbuster.functions.values():
-        function.can_block_in("service_kit/migrations.py", {"_migrate", "_upgrade"})
         function.can_block_in("service_kit/database.py", {"__init__"})
         function.can_block_in("service_kit/data_folder.py", {"__init__", "lock", "signing_key"})
 

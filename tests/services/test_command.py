@@ -91,7 +91,7 @@ async def test_one_process_alone_serves_a_data_folder(tmp_path: Path) -> None:
 
 async def test_a_migrated_database_is_what_the_code_expects(tmp_path: Path) -> None:
     """Alembic finds nothing to change; migrating again changes nothing (point 10)."""
-    url = f"sqlite+aiosqlite:///{tmp_path}/fresh.db"
+    url = f"sqlite:///{tmp_path}/fresh.db"
     await asyncio.to_thread(migrate, url)
     await asyncio.to_thread(migrate, url)
 
@@ -101,8 +101,7 @@ async def test_a_migrated_database_is_what_the_code_expects(tmp_path: Path) -> N
 
     database = Database(url)
     try:
-        async with database.read() as connection:
-            found = await connection.run_sync(differences)
+        found = await database.read(differences)
     finally:
         await database.close()
 

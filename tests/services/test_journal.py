@@ -98,7 +98,7 @@ async def test_what_is_stored_is_what_was_sealed(service: Service) -> None:
     turn_id = await eventful_turn(service)
     await service.stop()
 
-    database = Database(f"sqlite+aiosqlite:///{service.folder}/runtime.db")
+    database = Database(f"sqlite:///{service.folder}/runtime.db")
     try:
         stored = await Reading(database).records(TurnId(turn_id))
     finally:

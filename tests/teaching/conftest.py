@@ -44,7 +44,6 @@ def _allow(blockbuster: BlockBuster) -> None:
     The data folder and the database are opened before anything is served; migrations have a thread of their own.
     """
     for function in blockbuster.functions.values():
-        function.can_block_in("service_kit/migrations.py", {"_migrate", "_upgrade"})
         function.can_block_in("service_kit/database.py", {"__init__"})
         function.can_block_in("service_kit/data_folder.py", {"__init__", "lock", "signing_key"})
 
