@@ -108,6 +108,13 @@ class Unit(Protocol[T_co]):
         ...
 
 
+def lose_hold(unit: Unit[Any]) -> None:
+    """Make a writer's unit that was not written its last: any behind it would leave a gap in the journal."""
+    hold: Hold | None = getattr(unit, "hold", None)
+    if hold is not None:
+        hold.lost = True
+
+
 @dataclass(frozen=True, slots=True)
 class News:
     """A line of a feed: keys, never words."""
@@ -202,14 +209,13 @@ class Ledger:
     _news: list[News] = field(default_factory=list)
 
     def run(self, unit: Unit[T_co]) -> T_co:
-        """Run a unit, all or nothing. A writer's unit that is refused is its last: any behind it would leave a gap."""
+        """Run a unit, all or nothing. A writer's unit that is refused is its last, unless it harmed nothing."""
         tables = (self.turns, self.approvals, self.calls, self.sessions, self.conversations, self.requests)
         try:
             answer = unit.run(self)
         except BaseException as refusal:
-            hold: Hold | None = getattr(unit, "hold", None)
-            if hold is not None and not isinstance(refusal, NotNow):
-                hold.lost = True
+            if not isinstance(refusal, NotNow):
+                lose_hold(unit)
             for table in tables:
                 table.drop()
             self._records, self._news = [], []

@@ -5,7 +5,8 @@ its unit on disk awaits what `submit` returns; one that does not goes on.
 
 Invariants:
 - Units are taken in the order in which they were submitted.
-- A unit that is refused changes nothing, and its caller alone is told.
+- A unit that is refused changes nothing, and its caller alone is told. What a database that is away did not take is
+  refused together, at once.
 - Once `submit` has been called the unit is written or refused, whether its caller still waits or not.
 """
 
@@ -18,11 +19,12 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
-from runtime_service.domain.ledger import Committed, Ledger, Unit
+from runtime_service.domain.ledger import Committed, Ledger, Unit, lose_hold
 from runtime_service.domain.problems import PartUnavailable
 
 log = structlog.get_logger()
 T = TypeVar("T")
+_Submitted = tuple[Unit[Any], asyncio.Future[Any]]
 
 # How many units share a transaction at most.
 MOST_AT_ONCE = 512
@@ -34,7 +36,7 @@ class Transactions(Protocol):
     async def run(self, units: Sequence[Unit[Any]]) -> Committed:
         """Run units in one transaction, each all or nothing. An answer that is an exception is a refusal.
 
-        Raises whatever the database raises; then nothing was written.
+        Raises `PartUnavailable` where the database is busy or away, and what else it raises; then nothing was written.
         """
         ...
 
@@ -53,7 +55,7 @@ class Committer:
     def __init__(self, transactions: Transactions, listener: Listener) -> None:
         self._transactions = transactions
         self._listener = listener
-        self._waiting: deque[tuple[Unit[Any], asyncio.Future[Any]]] = deque()
+        self._waiting: deque[_Submitted] = deque()
         self._came = asyncio.Event()
         self._closing = False
 
@@ -87,22 +89,33 @@ class Committer:
         self._closing = True
         self._came.set()
 
-    async def _transact(self, batch: Sequence[tuple[Unit[Any], asyncio.Future[Any]]]) -> None:
-        units = [unit for unit, _ in batch]
+    async def _transact(self, batch: Sequence[_Submitted]) -> None:
         try:
-            done = await self._transactions.run(units)
+            done = await self._transactions.run([unit for unit, _ in batch])
+        except PartUnavailable as problem:
+            # It is away for one as for all: alone, each would only wait for it again.
+            log.warning("commit.refused", units=len(batch))
+            _refuse(batch, problem.retry_after)
+            return
         except Exception:
             if len(batch) > 1:
                 # One of them is at fault: alone, each finds out for itself.
                 for one in batch:
                     await self._transact([one])
                 return
-            log.exception("commit.failed", unit=type(units[0]).__name__)
-            _settle(batch[0][1], PartUnavailable("database"))
+            log.exception("commit.failed", unit=type(batch[0][0]).__name__)
+            _refuse(batch)
             return
         self._listener.committed(done.ledger)
         for (_, future), answer in zip(batch, done.answers, strict=True):
             _settle(future, answer)
+
+
+def _refuse(batch: Sequence[_Submitted], retry_after: float | None = None) -> None:
+    """Tell whoever submitted these that nothing was written."""
+    for unit, future in batch:
+        lose_hold(unit)
+        _settle(future, PartUnavailable("database", retry_after))
 
 
 def _settle(future: asyncio.Future[Any], answer: Any) -> None:

@@ -19,9 +19,11 @@ from runtime_service.domain.calls import Call
 from runtime_service.domain.hosts import CallId, Incarnation, Session
 from runtime_service.domain.journal import Record, kind_of
 from runtime_service.domain.ledger import Committed, Ledger, Needs, RequestKey, Rows, Unit
+from runtime_service.domain.problems import PartUnavailable
 from runtime_service.domain.turns import Conversation, ConversationKey, Turn, TurnId, TurnState
 from runtime_service.store import tables
 from service_kit.database import Database
+from service_kit.errors import PartUnavailable as DatabaseAway
 from service_kit.feeds import FeedEntry, append
 
 V = TypeVar("V")
@@ -45,7 +47,7 @@ class Transactions:
     async def run(self, units: Sequence[Unit[Any]]) -> Committed:
         """Run units in one transaction, each all or nothing. An answer that is an exception is a refusal.
 
-        Raises whatever the database raises; then nothing was written.
+        Raises `PartUnavailable` where the database is busy or away, and what else it raises; then nothing was written.
         """
 
         def transact(connection: Connection) -> Committed:
@@ -54,7 +56,10 @@ class Transactions:
             _write(connection, ledger)
             return Committed(answers, ledger)
 
-        return await self._database.write(transact)
+        try:
+            return await self._database.write(transact)
+        except DatabaseAway as problem:
+            raise PartUnavailable("database", problem.retry_after) from None
 
 
 def _answer(ledger: Ledger, unit: Unit[Any]) -> Any:
