@@ -96,12 +96,14 @@ def _skills(message: agents_pb2.AgentSpec, fields: Fields) -> tuple[Skill, ...]:
         seen.add(skill.name)
         fields.text(f"{path}.description", skill.description)
         fields.text(f"{path}.version", skill.version, 256)
-        if skill.output_schema_json:
-            raise NotInThisRelease("A schema of what a hosted agent hands back")
         if skill.input_schema_json and (wrong := schemas.check_schema(skill.input_schema_json)):
             fields.refuse(f"{path}.input_schema_json", wrong)
+        output = skill.output_schema_json
+        if output and (wrong := schemas.check_schema(output, must_be_object=False)):
+            fields.refuse(f"{path}.output_schema_json", wrong)
     return tuple(
-        Skill(skill.name, skill.description, skill.version, skill.input_schema_json) for skill in message.skills
+        Skill(one.name, one.description, one.version, one.input_schema_json, one.output_schema_json)
+        for one in message.skills
     )
 
 

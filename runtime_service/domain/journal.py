@@ -238,6 +238,13 @@ class ChildTurnStarted:
     turn_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class OutputDidNotFit:
+    """What the model handed back last does not fit its skill's output schema: what it is told of that."""
+
+    told: Words
+
+
 What = (
     TurnGiven
     | WriterStarted
@@ -253,6 +260,7 @@ What = (
     | TurnEnded
     | LateResult
     | ChildTurnStarted
+    | OutputDidNotFit
 )
 
 # The kinds by their names in the contract, in its order.
@@ -271,6 +279,7 @@ KINDS: Mapping[str, type[What]] = {
     "turn_ended": TurnEnded,
     "late_result": LateResult,
     "child_turn_started": ChildTurnStarted,
+    "output_did_not_fit": OutputDidNotFit,
 }
 _KIND_OF = {cls: kind for kind, cls in KINDS.items()}
 _FORMS: Mapping[type[What], Form] = {cls: Form(cls) for cls in KINDS.values()}

@@ -98,18 +98,29 @@ class WriterSuperseded(RuntimeProblem):
 
 
 class LimitReached(RuntimeProblem):
-    """A turn reached a limit of its own. `limit` names a field of `Limits`."""
+    """A turn reached a limit that its own agent sets. `limit` names a field of `Limits`."""
 
     reason = "LIMIT_REACHED"
 
-    def __init__(self, turn_id: str, limit: str, most: int) -> None:
+    def __init__(self, turn_id: str, agent: str, limit: str, most: int, used: int) -> None:
         super().__init__(
-            f"Turn {turn_id} has reached its limit of {most} {limit.replace('_', ' ')}. "
+            f"The turn has reached a limit of its agent {agent}: at most {most} {_LIMITED[limit]}, "
+            f"and it came to {used}. "
             "Give the agent a greater one, or the work in smaller turns.",
             turn_id=turn_id,
+            agent=agent,
             limit=limit,
             most=str(most),
+            used=str(used),
         )
+
+
+_LIMITED = {
+    "model_requests": "model requests",
+    "output_tokens": "output tokens",
+    "cost_micro_usd": "millionths of a dollar",
+    "depth": "agents below each other",
+}
 
 
 class ConversationBusy(RuntimeProblem):

@@ -16,10 +16,12 @@ from runtime_service.domain.journal import (
     InstructionsTakenUp,
     LateResult,
     ModelReplied,
+    OutputDidNotFit,
     Record,
     TaskStarted,
     ToolDone,
     ToolStarted,
+    TurnEnded,
     UnfinishedResolved,
     What,
 )
@@ -46,6 +48,10 @@ class TaskPast:
     started: TaskStarted | None = None
     take_ups: list[InstructionsTakenUp] = field(default_factory=list)
     replies: list[ModelReplied] = field(default_factory=list)
+    # What the model was told of what it handed back and did not fit, by the step that handed it back.
+    did_not_fit: dict[int, str] = field(default_factory=dict)
+    # Its step when the turn last failed. Whoever resumes it gives it as many tries again.
+    failed_at: int = 0
     calls: dict[int, CallPast] = field(default_factory=lambda: defaultdict(CallPast))
 
 
@@ -82,6 +88,11 @@ class Past:
             case ModelReplied():
                 task.replies.append(what)
                 self.usage = self.usage.plus(what)
+            case OutputDidNotFit(words):
+                task.did_not_fit[len(task.replies)] = words
+            case TurnEnded():
+                for each in self._tasks.values():
+                    each.failed_at = len(each.replies)
             case ApprovalAsked():
                 call = task.calls[what.invocation]
                 call.asked.append(what)

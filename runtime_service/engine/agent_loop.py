@@ -7,26 +7,34 @@ reply of an address is its n-th step, and nothing is compared.
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
 from runtime_service.domain import told
-from runtime_service.domain.addresses import Address, below, depth_of, path_of, root_address
-from runtime_service.domain.agents import Agent, AgentSpec, HostedLoop, Limits, Shown, Skill, tools_hash
+from runtime_service.domain.addresses import Address, depth_of, path_of, root_address
+from runtime_service.domain.agents import Agent, AgentSpec, HostedLoop, Skill, tools_hash
 from runtime_service.domain.journal import InstructionsTakenUp, ModelReplied, RequestedCall, TaskStarted, ToolEnd
-from runtime_service.domain.problems import LimitReached, NoSuchThing
+from runtime_service.domain.problems import NoSuchThing
 from runtime_service.domain.rules import Level, SettingInForce
 from runtime_service.domain.turns import Said
+from runtime_service.engine.budget import Budget
 from runtime_service.engine.gate import Gate
-from runtime_service.engine.making import Task
+from runtime_service.engine.handing_back import asked_for, does_not_fit, handed_back
+from runtime_service.engine.making import Leave, Making, Task
 from runtime_service.engine.models import (
+    PRICE_UNKNOWN,
     Asked,
+    DidNotFit,
     Message,
     ModelCall,
+    ModelRefused,
     ModelReply,
     ModelRequest,
     Models,
     ModelUnavailable,
+    OnText,
     Replied,
     ShownTool,
     ToolResult,
@@ -36,9 +44,6 @@ from runtime_service.engine.units.turns import Append
 from runtime_service.engine.words import Piece, Words
 from runtime_service.engine.writer import Rest, Writer
 from runtime_service.teaching_link import Block, NewTask, Teaching
-
-# What a turn may take where its agent says nothing.
-DEFAULT_LIMITS = Limits(model_requests=1_000, output_tokens=0, cost_micro_usd=0, depth=8)
 
 
 class AgentLoop:
@@ -61,70 +66,66 @@ class AgentLoop:
         self._toolbox = toolbox
         self._catalogue = catalogue
         self._teaching = teaching
-        self._limits = DEFAULT_LIMITS
 
     async def run(self, earlier: Sequence[Said]) -> str:
         """Run the turn's own agent and return what it hands back.
 
-        Raises `ModelRefused` and `LimitReached`, which end the turn.
+        Raises `ModelRefused`, `OutputDoesNotFit` and `LimitReached`, which end the turn.
         """
         turn = self._writer.turn
         agent = await self._agent(turn.agent, turn.agent_version)
-        self._limits = _with_defaults(agent.spec.limits)
+        self._budget = Budget(turn, agent.spec.limits, self._writer.past)
         history = [message for said in earlier for message in (Asked(said.input), Replied(said.output))]
-        return await self._run(root_address(turn.agent), agent, turn.skill, turn.input, turn.settings, history)
+        skill = _skill(agent, turn.skill)
+        return await self._run(root_address(turn.agent), agent, skill, turn.input, turn.settings, history)
 
-    async def _run_below(self, task: Task, call: RequestedCall, shown: Shown, text: str, approval_id: str) -> str:
-        """Run an agent that another one calls as a tool, and return what it hands back (R1.5).
+    async def _run_below(self, making: Making, leave: Leave) -> str:
+        """Run an agent that another one calls as a tool; return what it hands back, as JSON text (R1.5).
 
         Raises `YesGone` where the yes on which it was to begin has fallen.
         """
-        address = below(task.address, call.tool, call.invocation)
+        task, shown, address = making.task, making.shown, making.address
         agent = await self._agent(shown.agent, shown.agent_version)
-        if depth_of(address) > self._limits.depth:
-            raise LimitReached(self._writer.turn.id, "depth", self._limits.depth)
+        self._budget.check_depth(depth_of(address))
+        skill = _skill(agent, shown.skill)
+        text = leave.input_json if skill.input_schema_json else str(json.loads(leave.input_json)["input"])
         own = agent.spec.approve
         adds = (SettingInForce(Level.AGENT, own, only_adds=True),) if own is not None else ()
-        return await self._run(address, agent, shown.skill, text, (*adds, *task.settings), [], approval_id)
+        output = await self._run(address, agent, skill, text, (*adds, *task.settings), [], leave.approval_id)
+        return output if skill.output_schema_json else told.as_json(output)
 
     async def _run(
         self,
         address: Address,
         agent: Agent,
-        skill_name: str,
+        skill: Skill,
         text: str,
         settings: tuple[SettingInForce, ...],
         history: Sequence[Message],
         approval_id: str = "",
     ) -> str:
-        skill = agent.spec.skill(skill_name)
-        if skill is None:
-            raise NoSuchThing("skill", skill_name)
         task, block_text = await self._begin(address, agent, skill, settings, approval_id)
         messages: list[Message] = [*history, Asked(text)]
         asked, taken_up = 0, 0
-        for step in range(1, self._limits.model_requests + 2):
+        # Each new reply is paid for: the turn's limits end it.
+        for step in itertools.count(1):
             task = replace(task, step=step)
-            system = tuple(part for part in (agent.spec.purpose, skill.description, block_text) if part)
+            system = tuple(part for part in (agent.spec.purpose, asked_for(skill), block_text) if part)
             replied = await self._reply(task, agent.spec, system, messages, asked)
+            messages.append(_as_said(replied))
             if not replied.calls:
-                return replied.text
+                if not (wrong := does_not_fit(self._writer, task, skill, replied)):
+                    return handed_back(skill, replied.text)
+                messages.append(DidNotFit(wrong))
+                continue
             asked += len(replied.calls)
             results = await self._gate.perform(task, replied.text, replied.calls, self._run_below)
-            messages.append(
-                Replied(
-                    replied.text,
-                    tuple(ModelCall(call.tool, call.input_json) for call in replied.calls),
-                    replied.raw_json,
-                    replied.raw_form,
-                )
-            )
             for place, (call, done) in enumerate(zip(replied.calls, results, strict=True)):
                 messages.append(ToolResult(place, call.tool, told.told(done)))
             if any(done.end is ToolEnd.SUPERSEDED for done in results):
                 taken_up += 1
                 task, block_text = await self._take_up(task, taken_up)
-        raise LimitReached(self._writer.turn.id, "model_requests", self._limits.model_requests)
+        raise AssertionError("steps never end by themselves")
 
     async def _begin(
         self,
@@ -199,29 +200,23 @@ class AgentLoop:
             for one in task.tools.values()
         )
         request = ModelRequest(spec.runs.model, system, tuple(messages), shown)
-        reply = await self._ask(task.address, request)
-        replied = ModelReplied(
-            request_hash="",
-            model=request.model,
-            text=reply.text,
-            calls=tuple(
-                RequestedCall(asked + place, call.tool, call.input_json)
-                for place, call in enumerate(reply.calls, start=1)
-            ),
-            input_tokens=reply.input_tokens,
-            output_tokens=reply.output_tokens,
-            cost_micro_usd=reply.cost_micro_usd,
-            raw_json=reply.raw_json,
-            raw_form=reply.raw_form,
-        )
-        self._writer.record(task.address, replied)
-        return replied
+        if self._budget.in_money and not await self._models.priced(request.model):
+            raise ModelRefused(request.model, PRICE_UNKNOWN)
+        tell = await self._teller(task.address)
+        while True:
+            try:
+                async with self._budget.request():
+                    reply = await self._models.ask(request, tell)
+                    replied = _as_recorded(request.model, reply, asked)
+                    self._writer.record(task.address, replied)
+                    return replied
+            except ModelUnavailable as problem:
+                # The turn rests, and is tried again by itself (R6.7).
+                await self._writer.rest(Rest(cause=str(problem), again=True, after=problem.retry_after or 0.0))
 
-    async def _ask(self, address: Address, request: ModelRequest) -> ModelReply:
-        """Ask the model. Where it does not answer, the turn rests and is tried again by itself (R6.7)."""
-        self._check_limits()
+    async def _teller(self, address: Address) -> OnText:
+        """Return what tells watchers of a reply as it comes: behind the records before it, or not at all."""
         writer, turn_id = self._writer, self._writer.turn.id
-        # What it writes is told behind the replies before, or not at all.
         before = writer.newest
         if before is not None and self._words.listened(turn_id):
             await asyncio.wait([before])
@@ -230,18 +225,7 @@ class AgentLoop:
             there = before is None or before.done()
             return there and self._words.tell(turn_id, Piece(address, writer.hold.line, text))
 
-        while True:
-            try:
-                return await self._models.ask(request, tell)
-            except ModelUnavailable as problem:
-                await self._writer.rest(Rest(cause=str(problem), again=True, after=problem.retry_after or 0.0))
-
-    def _check_limits(self) -> None:
-        used = self._writer.past.usage
-        for name in ("model_requests", "output_tokens", "cost_micro_usd"):
-            most = getattr(self._limits, name)
-            if most and getattr(used, name) >= most:
-                raise LimitReached(self._writer.turn.id, name, most)
+        return tell
 
     async def _agent(self, name: str, version: str) -> Agent:
         agent = await self._catalogue.agent(self._writer.turn.tenant, name, version)
@@ -250,10 +234,32 @@ class AgentLoop:
         return agent
 
 
-def _with_defaults(limits: Limits) -> Limits:
-    return Limits(
-        model_requests=limits.model_requests or DEFAULT_LIMITS.model_requests,
-        output_tokens=limits.output_tokens,
-        cost_micro_usd=limits.cost_micro_usd,
-        depth=limits.depth or DEFAULT_LIMITS.depth,
+def _skill(agent: Agent, name: str) -> Skill:
+    skill = agent.spec.skill(name)
+    if skill is None:
+        raise NoSuchThing("skill", name)
+    return skill
+
+
+def _as_said(replied: ModelReplied) -> Replied:
+    """Return a recorded reply as its model is told it again."""
+    calls = tuple(ModelCall(call.tool, call.input_json) for call in replied.calls)
+    return Replied(replied.text, calls, replied.raw_json, replied.raw_form)
+
+
+def _as_recorded(model: str, reply: ModelReply, asked: int) -> ModelReplied:
+    """Return a reply as it is recorded. `asked`: how many calls of its task came before."""
+    calls = (
+        RequestedCall(asked + place, call.tool, call.input_json) for place, call in enumerate(reply.calls, start=1)
+    )
+    return ModelReplied(
+        request_hash="",
+        model=model,
+        text=reply.text,
+        calls=tuple(calls),
+        input_tokens=reply.input_tokens,
+        output_tokens=reply.output_tokens,
+        cost_micro_usd=reply.cost_micro_usd,
+        raw_json=reply.raw_json,
+        raw_form=reply.raw_form,
     )

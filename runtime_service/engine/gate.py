@@ -11,13 +11,11 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from runtime_service.domain import canonical_json, told
 from runtime_service.domain.addresses import path_of
-from runtime_service.domain.agents import TEXT_SCHEMA, Shown
 from runtime_service.domain.canonical_json import JsonProblem
 from runtime_service.domain.effects import Declaration
 from runtime_service.domain.journal import DecidedAtOnce, RequestedCall, ToolDone, ToolEnd
@@ -28,6 +26,7 @@ from runtime_service.domain.rules import JudgedCall, Ruling, Verdict, rule_on
 from runtime_service.domain.turns import Attended
 from runtime_service.engine import schemas
 from runtime_service.engine.attempts import Attempts
+from runtime_service.engine.handing_back import OutputDoesNotFit
 from runtime_service.engine.hosts import Hosts
 from runtime_service.engine.making import JudgeAgain, Leave, Making, NotToBeHad, Task, finish
 from runtime_service.engine.models import ModelRefused
@@ -38,8 +37,8 @@ from runtime_service.teaching_link import Teaching
 
 MOST_INPUT_BYTES = 256 * 1024
 
-# Runs an agent that another one calls as a tool, on a yes where one was needed, and returns what it hands back.
-RunAgent = Callable[[Task, RequestedCall, Shown, str, str], Awaitable[str]]
+# Runs an agent that another one calls as a tool, and returns what it hands back, as JSON text.
+RunAgent = Callable[[Making, Leave], Awaitable[str]]
 
 
 class Gate:
@@ -175,8 +174,12 @@ class Gate:
             return
         if self._writer.past.task(making.address).started is None:
             await self._questions.check(making, leave)
-        end, output = await _run_agent(making, leave, run_agent)
-        finish(self._writer, making, end, output, leave=leave)
+        try:
+            output_json = await run_agent(making, leave)
+        except (ModelRefused, OutputDoesNotFit) as problem:
+            finish(self._writer, making, ToolEnd.FAILED, told.as_json(str(problem)), leave=leave)
+        else:
+            finish(self._writer, making, ToolEnd.RETURNED, output_json, leave=leave)
 
     def _past(self, task: Task, call: RequestedCall) -> CallPast:
         return self._writer.past.call(task.address, call.invocation)
@@ -189,15 +192,4 @@ def _input_problem(input_json: str, declaration: Declaration) -> str | None:
     except JsonProblem as problem:
         return str(problem)
     found = schemas.problems(declaration.input_schema_json, value)
-    return schemas.told_to_model(found) if found else None
-
-
-async def _run_agent(making: Making, leave: Leave, run_agent: RunAgent) -> tuple[ToolEnd, str]:
-    text = leave.input_json
-    if making.shown.declaration.input_schema_json == TEXT_SCHEMA:
-        text = str(json.loads(text)["input"])
-    try:
-        output = await run_agent(making.task, making.call, making.shown, text, leave.approval_id)
-    except ModelRefused as problem:
-        return ToolEnd.FAILED, told.as_json(str(problem))
-    return ToolEnd.RETURNED, told.as_json(output)
+    return schemas.told("The input does not fit, so this call did not run:", "the input", found) if found else None

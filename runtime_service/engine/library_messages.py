@@ -30,6 +30,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from runtime_service.engine.models import (
     Asked,
+    DidNotFit,
     ModelCall,
     ModelReply,
     ModelRequest,
@@ -97,7 +98,7 @@ def messages(request: ModelRequest, names: ToolNames) -> list[ModelMessage]:
     calls: list[ToolCallPart] = []
     for place, message in enumerate(request.messages):
         match message:
-            case Asked(text):
+            case Asked(text) | DidNotFit(text):
                 parts.append(UserPromptPart(text))
             case ToolResult(call, _, text):
                 parts.append(ToolReturnPart(calls[call].tool_name, text, calls[call].tool_call_id))

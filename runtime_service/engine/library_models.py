@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping
-from decimal import ROUND_UP
+from decimal import ROUND_UP, Decimal
 from typing import Any
 
 import structlog
@@ -32,6 +32,7 @@ from pydantic_ai.models import ModelRequestParameters, infer_model
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers import Provider
 from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RequestUsage
 
 from runtime_service.engine.library_messages import ToolNames, messages, reply_of, shown
 from runtime_service.engine.models import (
@@ -65,13 +66,18 @@ class LibraryModel:
         if "max_retries" not in self.library.unsupported_settings:
             self._settings["max_retries"] = 0
 
+    @property
+    def priced(self) -> bool:
+        """Whether somebody knows its price."""
+        return self._price(RequestUsage(input_tokens=1, output_tokens=1)) is not None
+
     async def ask(self, request: ModelRequest, on_text: OnText | None) -> ModelReply:
         """Ask once. Raises `ModelProblem`."""
         names = ToolNames(request.tools)
         try:
             response = await self._response(request, names, on_text)
             self._refuse_nothing(response)
-            return reply_of(response, names, cost_micro_usd=_cost(response))
+            return reply_of(response, names, cost_micro_usd=self._cost(response))
         except ModelProblem:
             raise
         except Exception as failure:
@@ -109,6 +115,26 @@ class LibraryModel:
         if self._broke_off(response):
             raise ModelUnavailable(self.name, "its reply broke off.")
         return response
+
+    def _cost(self, response: ModelResponse) -> int:
+        """Return what a reply cost in millionths of a dollar; 0 where nobody knows.
+
+        Some name another model in the reply than was asked for. Where that one has no price, this one's holds.
+        """
+        try:
+            price = response.cost().total_price
+        except (LookupError, ValueError, AssertionError):
+            price = self._price(response.usage) or Decimal(0)
+        return int((price * 1_000_000).to_integral_value(ROUND_UP))
+
+    def _price(self, usage: RequestUsage) -> Decimal | None:
+        model = self.library
+        reply = ModelResponse([], usage=usage, model_name=model.model_name)
+        reply.provider_name, reply.provider_url = model.system, model.base_url
+        try:
+            return reply.cost().total_price
+        except (LookupError, ValueError, AssertionError):
+            return None
 
     def _broke_off(self, response: ModelResponse) -> bool:
         """Whether a stream ended without saying so."""
@@ -202,12 +228,3 @@ def _words(body: object) -> str:
         said = said.get("message")
     line = " ".join(said.split()) if isinstance(said, str) else ""
     return line if len(line) <= MOST_WORDS else f"{line[:MOST_WORDS]} …"
-
-
-def _cost(response: ModelResponse) -> int:
-    """Return what a reply cost in millionths of a dollar; 0 where nobody knows."""
-    try:
-        price = response.cost().total_price
-    except (LookupError, ValueError, AssertionError):
-        return 0
-    return int((price * 1_000_000).to_integral_value(ROUND_UP))

@@ -41,6 +41,11 @@ FIRST_WAIT_SECONDS = 0.5
 MOST_JITTER_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 30.0
 
+# Why a model is not asked where its agent limits the money.
+PRICE_UNKNOWN = (
+    "nobody knows its price, and the agent limits what a turn may cost. Limit tokens or requests instead of money."
+)
+
 # It would log a provider's words.
 stamina.instrumentation.set_on_retry_hooks([])
 
@@ -137,7 +142,14 @@ class ToolResult:
     text: str
 
 
-Message = Asked | Replied | ToolResult
+@dataclass(frozen=True, slots=True)
+class DidNotFit:
+    """What the model is told of a reply that it handed back and that does not fit. The call goes on."""
+
+    text: str
+
+
+Message = Asked | Replied | ToolResult | DidNotFit
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +216,10 @@ class Provider(Model, Protocol):
         """Say what is wrong with a model's name, `provider:name`, or None."""
         ...
 
+    async def priced(self, model: str) -> bool:
+        """Whether what a model's replies cost is known. Of a name that is good."""
+        ...
+
 
 class Models:
     """Every model there is, by `provider:name`. What no provider is named for is the library's."""
@@ -222,12 +238,15 @@ class Models:
             return f"There is no provider `{provider[:40]}`. This service has: {self._known()}."
         return await found.check(model)
 
+    async def priced(self, model: str) -> bool:
+        """Whether what a model's replies cost is known. A model that cannot be asked costs nothing."""
+        return await self.check(model) is not None or await self._provider(model).priced(model)
+
     async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelReply:
         """Ask the model that the request names, again where it does not answer (C13). As `Model.ask`."""
         if wrong := await self.check(request.model):
             raise ModelRefused(request.model[:200], wrong)
-        provider = self._providers.get(request.model.partition(":")[0], self._library)
-        assert provider is not None
+        provider = self._provider(request.model)
         telling = _Telling(on_text)
         async for attempt in stamina.retry_context(
             telling.wait_after,
@@ -240,6 +259,11 @@ class Models:
             with attempt:
                 reply = await provider.ask(request, telling.tell if on_text else None)
         return reply.checked(request.model)
+
+    def _provider(self, model: str) -> Provider:
+        provider = self._providers.get(model.partition(":")[0], self._library)
+        assert provider is not None
+        return provider
 
     def _known(self) -> str:
         known = [f"`{provider}:…`" for provider in sorted(self._providers)]

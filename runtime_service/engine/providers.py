@@ -67,6 +67,10 @@ class LibraryModels:
             return str(wrong)
         return None
 
+    async def priced(self, model: str) -> bool:
+        """Whether somebody knows a model's price."""
+        return (await self._model(model)).priced
+
     async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelReply:
         """Ask the provider. Raises `ModelProblem`; see `Model.ask`."""
         try:

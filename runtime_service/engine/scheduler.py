@@ -24,6 +24,7 @@ from runtime_service.domain.turns import Said, Turn, TurnId, TurnState
 from runtime_service.engine.agent_loop import AgentLoop
 from runtime_service.engine.committer import Committer
 from runtime_service.engine.gate import Gate
+from runtime_service.engine.handing_back import OutputDoesNotFit
 from runtime_service.engine.hosts import Hosts
 from runtime_service.engine.lease import Lease
 from runtime_service.engine.models import ModelRefused, Models
@@ -274,7 +275,7 @@ class Scheduler:
         loop = AgentLoop(writer, gate, self._models, self._toolbox, self._catalogue, self._teaching, self._words)
         try:
             output = await loop.run(earlier)
-        except* (ModelRefused, LimitReached) as problems:
+        except* (ModelRefused, OutputDoesNotFit, LimitReached) as problems:
             await self._end(writer, TurnEnd.FAILED, cause=_first_sentence(problems))
             log.info("turn.failed")
         except* ApprovalRequired as problems:

@@ -1,4 +1,4 @@
-"""Inputs and their schemas (JSON Schema, draft 2020-12).
+"""Inputs, outputs and their schemas (JSON Schema, draft 2020-12).
 
 - What does not fit is told field by field, in words for the model, and never with the input itself.
 - A check ends soon, whatever schema and input say: patterns take linear time (no look-around, no
@@ -69,10 +69,9 @@ def problems(schema_json: str, value: Any) -> list[Problem]:
     return found if len(found) <= MOST_PROBLEMS else [*found[: MOST_PROBLEMS - 1], ("", _MORE)]
 
 
-def told_to_model(found: Sequence[Problem]) -> str:
-    """Write problems as the one text that is the call's result (R4)."""
-    lines = [f"- {path or 'the input'}: {sentence}" for path, sentence in found]
-    return "\n".join(["The input does not fit, so this call did not run:", *lines])
+def told(first: str, whole: str, found: Sequence[Problem]) -> str:
+    """Write problems as one text for the model (R4): a first line, then one for each. `whole`: all of the value."""
+    return "\n".join([first, *(f"- {path or whole}: {sentence}" for path, sentence in found)])
 
 
 @dataclass(frozen=True, slots=True)

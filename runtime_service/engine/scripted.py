@@ -26,6 +26,7 @@ from pathlib import Path
 from runtime_service.engine.expressions import ExpressionProblem
 from runtime_service.engine.models import (
     Asked,
+    DidNotFit,
     Message,
     ModelCall,
     ModelProblem,
@@ -54,6 +55,10 @@ class Scripts:
     async def check(self, model: str) -> str | None:
         """Say what is wrong with a script's name, or None. Its file is looked at when it is used."""
         return self._wrong(model.partition(":")[2])
+
+    async def priced(self, model: str) -> bool:
+        """A script costs nothing."""
+        return True
 
     def _wrong(self, name: str) -> str | None:
         if not _NAME.fullmatch(name):
@@ -162,7 +167,7 @@ def _what_was_asked(request: ModelRequest) -> dict[str, object]:
 
 def _role(message: Message) -> str:
     match message:
-        case Asked():
+        case Asked() | DidNotFit():
             return "user"
         case Replied():
             return "assistant"

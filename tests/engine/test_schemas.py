@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runtime_service.domain import canonical_json
-from runtime_service.engine.schemas import MOST_PROBLEMS, check_schema, problems, told_to_model
+from runtime_service.engine.schemas import MOST_PROBLEMS, check_schema, problems, told
 
 
 def an_object(**properties: Any) -> str:
@@ -214,9 +214,11 @@ def test_what_a_field_holds_is_never_told_and_no_problem_is_long() -> None:
 
 
 def test_the_model_is_told_one_text() -> None:
-    assert told_to_model([("a.b", "is missing."), ("", "must have no fields.")]) == (
-        "The input does not fit, so this call did not run:\n- a.b: is missing.\n- the input: must have no fields."
-    )
+    assert told(
+        "The input does not fit, so this call did not run:",
+        "the input",
+        [("a.b", "is missing."), ("", "must have no fields.")],
+    ) == ("The input does not fit, so this call did not run:\n- a.b: is missing.\n- the input: must have no fields.")
 
 
 @pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from tutelage.runtime.v1 import journal_pb2, turns_pb2
+from tutelage.runtime.v1 import agents_pb2, journal_pb2, turns_pb2
 
 from tests.providers.conftest import gardener
 from tests.providers.wire import Arrived, Call, Says, Status, Wire
@@ -118,6 +118,22 @@ async def test_a_model_that_nobody_knows_the_price_of(service: Service, wire: Wi
     assert wire.arrived[0].body["model"] == "my-own-model"
     assert turn.usage.output_tokens == 100
     assert turn.usage.cost_micro_usd == 0
+
+
+async def test_what_is_handed_back_is_held_to_its_schema(service: Service, wire: Wire, model: str) -> None:
+    """The schema is in the system prompt; what does not fit is told as a message of the user's (C5, R4)."""
+    schema = '{"type":"object","required":["litres"]}'
+    wire.answers += [Says(("{}",), thought="None?"), Says(('{"litres"', ": 3}"))]
+    await gardener(service, model, skills=[agents_pb2.Skill(name="water", output_schema_json=schema)])
+
+    turn = await service.ended(await service.asked_of("gardener", "How much?"))
+
+    assert turn.output == '{"litres": 3}', turn.cause
+    assert all(system(one).rstrip().endswith(schema) for one in wire.arrived)
+    said = wire.arrived[1].body.get("messages") or wire.arrived[1].body["input"]
+    assert (said[-2]["role"], said[-1]["role"]) == ("assistant", "user")
+    assert "What you handed back does not fit:" in json.dumps(said[-1])
+    assert "litres" in json.dumps(said[-1])
 
 
 async def test_a_tool_that_there_is_not(service: Service, wire: Wire, book: Book, model: str) -> None:

@@ -179,7 +179,7 @@ async def test_a_model_that_never_ends_reaches_the_limit_of_its_agent(unasked: S
         turn = await unasked.ended(await unasked.asked_of("gardener"))
 
     assert turn.state == turns_pb2.TURN_STATE_FAILED
-    assert "its limit of 3 model requests" in turn.cause
+    assert "gardener: at most 3 model requests, and it came to 3." in turn.cause
     assert turn.usage.model_requests == len(unasked.paid("gardener")) == 3
 
 

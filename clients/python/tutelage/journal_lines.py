@@ -56,6 +56,8 @@ def _told(kind: str, record: Record) -> str:
         case "model_replied":
             calls = [f"{each.tool}#{each.invocation} {each.input_json}" for each in record.model_replied.calls]
             return " | ".join(part for part in (record.model_replied.text, *calls) if part)
+        case "output_did_not_fit":
+            return record.output_did_not_fit.told
         case "decided_at_once":
             decided = record.decided_at_once
             verdict = Verdict.Name(decided.verdict).removeprefix("VERDICT_")

@@ -155,7 +155,9 @@ class Skill(_message.Message):
     input_schema_json: _builtins.str
     """Its input, as a JSON Schema in JSON text. Empty: text."""
     output_schema_json: _builtins.str
-    """What it hands back, as a JSON Schema in JSON text. Empty: text."""
+    """What it hands back, as a JSON Schema in JSON text. Empty: text. What does not fit is told to the model, three
+    times at most in one call; then the call has failed.
+    """
     def __init__(
         self,
         *,

@@ -124,6 +124,7 @@ class Record(_message.Message):
     TURN_ENDED_FIELD_NUMBER: _builtins.int
     LATE_RESULT_FIELD_NUMBER: _builtins.int
     CHILD_TURN_STARTED_FIELD_NUMBER: _builtins.int
+    OUTPUT_DID_NOT_FIT_FIELD_NUMBER: _builtins.int
     line: _builtins.int
     """Its place in the turn: 1, 2, … without a gap."""
     writer: _builtins.int
@@ -206,6 +207,10 @@ class Record(_message.Message):
     def child_turn_started(self) -> Global___ChildTurnStarted:
         """Another turn does this call: a caller's program used as a tool, or an agent that a program asks."""
 
+    @_builtins.property
+    def output_did_not_fit(self) -> Global___OutputDidNotFit:
+        """What the model handed back does not fit the output schema of its skill. It is told so, and goes on."""
+
     def __init__(
         self,
         *,
@@ -231,12 +236,13 @@ class Record(_message.Message):
         turn_ended: Global___TurnEnded | None = ...,
         late_result: Global___LateResult | None = ...,
         child_turn_started: Global___ChildTurnStarted | None = ...,
+        output_did_not_fit: Global___OutputDidNotFit | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["approval_asked", b"approval_asked", "approval_recorded", b"approval_recorded", "child_turn_started", b"child_turn_started", "decided_at_once", b"decided_at_once", "erase_time", b"erase_time", "instructions_taken_up", b"instructions_taken_up", "late_result", b"late_result", "model_replied", b"model_replied", "task_started", b"task_started", "time", b"time", "tool_done", b"tool_done", "tool_started", b"tool_started", "turn_ended", b"turn_ended", "turn_given", b"turn_given", "unfinished_resolved", b"unfinished_resolved", "what", b"what", "writer_started", b"writer_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval_asked", b"approval_asked", "approval_recorded", b"approval_recorded", "child_turn_started", b"child_turn_started", "decided_at_once", b"decided_at_once", "erase_time", b"erase_time", "instructions_taken_up", b"instructions_taken_up", "late_result", b"late_result", "model_replied", b"model_replied", "output_did_not_fit", b"output_did_not_fit", "task_started", b"task_started", "time", b"time", "tool_done", b"tool_done", "tool_started", b"tool_started", "turn_ended", b"turn_ended", "turn_given", b"turn_given", "unfinished_resolved", b"unfinished_resolved", "what", b"what", "writer_started", b"writer_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "approval_asked", b"approval_asked", "approval_recorded", b"approval_recorded", "chain", b"chain", "child_turn_started", b"child_turn_started", "content_digest", b"content_digest", "decided_at_once", b"decided_at_once", "erase_time", b"erase_time", "instructions_taken_up", b"instructions_taken_up", "late_result", b"late_result", "line", b"line", "model_replied", b"model_replied", "task_started", b"task_started", "time", b"time", "tool_done", b"tool_done", "tool_started", b"tool_started", "turn_ended", b"turn_ended", "turn_given", b"turn_given", "unfinished_resolved", b"unfinished_resolved", "what", b"what", "words_digest", b"words_digest", "writer", b"writer", "writer_started", b"writer_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "approval_asked", b"approval_asked", "approval_recorded", b"approval_recorded", "chain", b"chain", "child_turn_started", b"child_turn_started", "content_digest", b"content_digest", "decided_at_once", b"decided_at_once", "erase_time", b"erase_time", "instructions_taken_up", b"instructions_taken_up", "late_result", b"late_result", "line", b"line", "model_replied", b"model_replied", "output_did_not_fit", b"output_did_not_fit", "task_started", b"task_started", "time", b"time", "tool_done", b"tool_done", "tool_started", b"tool_started", "turn_ended", b"turn_ended", "turn_given", b"turn_given", "unfinished_resolved", b"unfinished_resolved", "what", b"what", "words_digest", b"words_digest", "writer", b"writer", "writer_started", b"writer_started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_what: _TypeAlias = _typing.Literal["turn_given", "writer_started", "task_started", "instructions_taken_up", "model_replied", "decided_at_once", "approval_asked", "approval_recorded", "tool_started", "tool_done", "unfinished_resolved", "turn_ended", "late_result", "child_turn_started"]  # noqa: Y015
+    _WhichOneofReturnType_what: _TypeAlias = _typing.Literal["turn_given", "writer_started", "task_started", "instructions_taken_up", "model_replied", "decided_at_once", "approval_asked", "approval_recorded", "tool_started", "tool_done", "unfinished_resolved", "turn_ended", "late_result", "child_turn_started", "output_did_not_fit"]  # noqa: Y015
     _WhichOneofArgType_what: _TypeAlias = _typing.Literal["what", b"what"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_what) -> _WhichOneofReturnType_what | None: ...
 
@@ -989,3 +995,25 @@ class LateResult(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LateResult: _TypeAlias = LateResult  # noqa: Y015
+
+@_typing.final
+class OutputDidNotFit(_message.Message):
+    """What an agent's model handed back last does not fit the output schema of its skill."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOLD_FIELD_NUMBER: _builtins.int
+    told: _builtins.str
+    """What the model is told: what is wrong, field by field."""
+    def __init__(
+        self,
+        *,
+        told: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["told", b"told"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OutputDidNotFit: _TypeAlias = OutputDidNotFit  # noqa: Y015
