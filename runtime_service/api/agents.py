@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from tutelage.runtime.v1 import agents_pb2, agents_pb2_grpc
@@ -10,8 +11,9 @@ from runtime_service.api import from_proto, seeing, to_proto
 from runtime_service.api.checks import Fields
 from runtime_service.api.lookups import Registry
 from runtime_service.api.requests import repeatable
-from runtime_service.domain.agents import AgentSpec, HostedLoop
-from runtime_service.engine.models import Models
+from runtime_service.domain.agents import AgentSpec, AgentTool, HostedLoop, circle
+from runtime_service.engine.models import PRICE_UNKNOWN, Models
+from runtime_service.engine.toolbox import agents_below
 from service_kit.identity import current_caller
 from service_kit.paging import PageCodec, page, page_size
 
@@ -22,6 +24,7 @@ class AgentService(agents_pb2_grpc.AgentServiceServicer):
     def __init__(self, registry: Registry, models: Models) -> None:
         self._registry = registry
         self._models = models
+        self._putting = asyncio.Lock()
 
     async def PutAgent(self, request: agents_pb2.PutAgentRequest, context: Any) -> agents_pb2.PutAgentResponse:
         caller = current_caller()
@@ -29,8 +32,11 @@ class AgentService(agents_pb2_grpc.AgentServiceServicer):
         spec = from_proto.agent_spec(request.spec, fields)
         fields.request_id(request.request_id)
         await self._check_model(spec, fields)
-        fields.done()
-        agent = await self._registry.put_agent(caller.tenant, spec, repeatable(caller, "PutAgent", request))
+        # One after the other: two that are put at once do not close a circle unseen.
+        async with self._putting:
+            await self._check_circle(caller.tenant, spec, fields)
+            fields.done()
+            agent = await self._registry.put_agent(caller.tenant, spec, repeatable(caller, "PutAgent", request))
         return agents_pb2.PutAgentResponse(agent=to_proto.agent(agent))
 
     async def GetAgent(self, request: agents_pb2.GetAgentRequest, context: Any) -> agents_pb2.GetAgentResponse:
@@ -45,5 +51,16 @@ class AgentService(agents_pb2_grpc.AgentServiceServicer):
         return agents_pb2.ListAgentsResponse(agents=agents, next_page_token=token)
 
     async def _check_model(self, spec: AgentSpec, fields: Fields) -> None:
-        if isinstance(spec.runs, HostedLoop) and (wrong := await self._models.check(spec.runs.model)):
+        if not isinstance(spec.runs, HostedLoop):
+            return
+        model = spec.runs.model
+        if wrong := await self._models.check(model):
             fields.refuse("spec.hosted.model", wrong)
+        elif spec.limits.cost_micro_usd and not await self._models.priced(model):
+            fields.refuse("spec.limits.cost_micro_usd", f"This cannot be kept to with {model}: {PRICE_UNKNOWN}")
+
+    async def _check_circle(self, tenant: str, spec: AgentSpec, fields: Fields) -> None:
+        """Refuse an agent that would come to use itself, by the newest version of each on the way."""
+        if way := circle(spec, await agents_below(self._registry, tenant, spec)):
+            uses = [place for place, use in enumerate(spec.tools) if use == AgentTool(way[1])]
+            fields.refuse(f"spec.tools[{uses[0]}].agent", f"This closes a circle of agents: {' -> '.join(way)}.")

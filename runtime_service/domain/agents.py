@@ -7,7 +7,7 @@ nothing of what was done (R6.2).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -106,6 +106,11 @@ class AgentSpec:
         """SHA-256, in hex, of its canonical form: the same spec has the same version."""
         return hashlib.sha256(encode(to_plain(self)).encode()).hexdigest()
 
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The agents that it uses as tools, by name."""
+        return tuple(tool.name for tool in self.tools if isinstance(tool, AgentTool | DelegateTool))
+
     def skill(self, name: str) -> Skill | None:
         """Return a skill by its name; without a name, the only one."""
         if not name:
@@ -171,5 +176,19 @@ def makeup(spec: AgentSpec, effects_of: Callable[[str], Effects]) -> AgentMakeup
             for tool in spec.tools
             if isinstance(tool, HostTool | McpServerTools)
         ),
-        agents=tuple(tool.name for tool in spec.tools if isinstance(tool, AgentTool | DelegateTool)),
+        agents=spec.agents,
     )
+
+
+def circle(spec: AgentSpec, others: Mapping[str, AgentSpec]) -> tuple[str, ...]:
+    """Return the names by which an agent would come to use itself, its own first and last; empty where it does not."""
+    ways: list[tuple[str, ...]] = [(spec.name, name) for name in spec.agents]
+    seen: set[str] = set()
+    for way in ways:
+        last = way[-1]
+        if last == spec.name:
+            return way
+        if last in others and last not in seen:
+            seen.add(last)
+            ways += [(*way, name) for name in others[last].agents]
+    return ()

@@ -338,11 +338,15 @@ class Committed:
 
 
 def _counted(turn: Turn, what: journal.What) -> Turn:
-    """Return the turn with a model's reply added to what it cost."""
-    if not isinstance(what, journal.ModelReplied):
-        return turn
-    # It got somewhere: what stops it next is tried again soon.
-    return replace(turn, usage=turn.usage.plus(what), tries=0)
+    """Return the turn with what a record adds: to what it cost, and that it got somewhere."""
+    if isinstance(what, journal.ModelReplied):
+        turn = replace(turn, usage=turn.usage.plus(what))
+    # What stops it next is another thing, and is tried again soon.
+    return replace(turn, tries=0) if turn.tries and isinstance(what, _STEPS) else turn
+
+
+# What a writer records once, however often it begins anew: a turn that records one of these got further.
+_STEPS = (journal.TaskStarted, journal.InstructionsTakenUp, journal.ModelReplied, journal.ToolDone)
 
 
 def unfinished(turn_calls: Sequence[Call]) -> list[Call]:

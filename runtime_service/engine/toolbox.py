@@ -19,12 +19,16 @@ from runtime_service.domain.effects import AgentMakeup, Declaration, Effects, ag
 from runtime_service.engine.hosts import Hosts
 
 
-class Catalogue(Protocol):
-    """The store's side: what was registered and declared."""
+class Registered(Protocol):
+    """The agents that were registered."""
 
     async def agent(self, tenant: str, name: str, version: str = "") -> Agent | None:
         """Return a version of an agent, or its newest."""
         ...
+
+
+class Catalogue(Registered, Protocol):
+    """The store's side: what was registered and declared."""
 
     async def newest_declarations(self, tenant: str, names: Collection[str]) -> Mapping[str, Declaration]:
         """Return the newest declaration of each of these names that anybody in the tenant ever declared."""
@@ -50,7 +54,7 @@ class Toolbox:
         """Return what a new task's model is shown: the newest declarations. What nobody ever declared is not shown."""
         names = [use.name for use in spec.tools if isinstance(use, HostTool)]
         declared = await self._catalogue.newest_declarations(tenant, names)
-        agents = await self._agents_below(tenant, spec)
+        agents = await agents_below(self._catalogue, tenant, spec)
         effects = await self._effects(tenant, agents)
         shown: list[Shown] = []
         for use in spec.tools:
@@ -80,18 +84,6 @@ class Toolbox:
         others = self._hosts.offers(tenant, shown.declaration.name)
         return next((other.effects for other in others if other.effects.changes), declared)
 
-    async def _agents_below(self, tenant: str, spec: AgentSpec) -> dict[str, AgentSpec]:
-        """Return every agent that this one reaches, each once, whatever circles they make."""
-        found: dict[str, AgentSpec] = {}
-        to_see = [use.name for use in spec.tools if isinstance(use, AgentTool)]
-        while to_see:
-            name = to_see.pop()
-            agent = None if name in found else await self._catalogue.agent(tenant, name)
-            if agent is not None and isinstance(agent.spec.runs, HostedLoop):
-                found[name] = agent.spec
-                to_see += [use.name for use in agent.spec.tools if isinstance(use, AgentTool)]
-        return found
-
     async def _effects(self, tenant: str, agents: Mapping[str, AgentSpec]) -> Mapping[str, Effects]:
         names = {use.name for spec in agents.values() for use in spec.tools if isinstance(use, HostTool)}
         declared = await self._catalogue.newest_declarations(tenant, names)
@@ -103,3 +95,16 @@ class Toolbox:
 
         makeups: dict[str, AgentMakeup] = {name: makeup(spec, effects_of) for name, spec in agents.items()}
         return agent_tool_effects(makeups)
+
+
+async def agents_below(registered: Registered, tenant: str, spec: AgentSpec) -> dict[str, AgentSpec]:
+    """Return every agent that this one reaches, at its newest version, each once, whatever circles they make."""
+    found: dict[str, AgentSpec] = {}
+    to_see = list(spec.agents)
+    while to_see:
+        name = to_see.pop()
+        agent = None if name in found else await registered.agent(tenant, name)
+        if agent is not None and isinstance(agent.spec.runs, HostedLoop):
+            found[name] = agent.spec
+            to_see += agent.spec.agents
+    return found

@@ -11,11 +11,12 @@ from tutelage.runtime.v1 import agents_pb2, journal_pb2, turns_pb2
 from tests.providers.conftest import gardener
 from tests.providers.wire import Arrived, Call, Says, Status, Wire
 from tests.services.book import Book
-from tests.services.service import Service
+from tests.services.service import Service, refusal
 
 pytestmark = pytest.mark.usefixtures("host")
 
 READ = Call("call_a", "read_note", ('{"na', 'me": "tulips"}'))
+WRITE = Call("call_w", "write_note", ('{"name": "spring", "text": "Dig."}',))
 READ_TOO = Call("call_b", "read_note", ('{"name":', ' "spring" }'))
 
 
@@ -105,6 +106,44 @@ async def test_what_a_turn_cost(service: Service, wire: Wire, model: str) -> Non
     read, written = [one.cost_micro_usd for one in await replies(service, turn.id)]
     assert 100_000 < read < written < 10**8
     assert turn.usage.cost_micro_usd == read + written
+
+
+async def test_a_limit_in_money_ends_the_turn_before_another_request(service: Service, wire: Wire, model: str) -> None:
+    """By genai-prices, through a restart; the cause names limit, figure and agent (C5)."""
+    wire.answers += [Says((), (WRITE,), tokens=(1_000, 1_000)), Says((), (READ,), tokens=(1_000_000, 1))]
+    limits = agents_pb2.Limits(cost_micro_usd=100_000)
+    await gardener(service, model, "read_note", "write_note", approve=None, limits=limits)
+    turn_id = await service.asked_of("gardener")
+    asked = await service.question(turn_id)
+    await service.restart()
+
+    await service.yes(asked, by="hale")
+    turn = await service.ended(turn_id)
+
+    first, last = await replies(service, turn_id)
+    assert turn.state == turns_pb2.TURN_STATE_FAILED
+    assert f"gardener: at most 100000 millionths of a dollar, and it came to {turn.usage.cost_micro_usd}." in turn.cause
+    assert 0 < first.cost_micro_usd < 100_000 < turn.usage.cost_micro_usd == first.cost_micro_usd + last.cost_micro_usd
+    assert len(wire.arrived) == turn.usage.model_requests == 2
+
+
+async def test_under_a_limit_in_money_no_model_without_a_price_is_asked(service: Service, wire: Wire) -> None:
+    """Refused as it is put; an agent below with such a model is not asked, and its caller is told why (C5)."""
+    wire.answers += [Says((), (Call("call_a", "helper", ('{"input": "Help."}',)),)), Says(("Without.",))]
+    limits = agents_pb2.Limits(cost_micro_usd=1_000_000)
+    unpriced = agents_pb2.AgentSpec(name="helper", hosted=agents_pb2.HostedLoop(model="openai-chat:my-own-model"))
+    limited = agents_pb2.AgentSpec(name="mine", hosted=unpriced.hosted, limits=limits)
+    await service["ana"].agents.PutAgent(agents_pb2.PutAgentRequest(spec=unpriced))
+
+    refused = await refusal(service["ana"].agents.PutAgent(agents_pb2.PutAgentRequest(spec=limited)))
+    await gardener(service, "openai-chat:gpt-4o", agents=("helper",), limits=limits)
+    turn = await service.ended(await service.asked_of("gardener"))
+
+    assert [path for path, _ in refused.fields] == ["spec.limits.cost_micro_usd"]
+    assert "nobody knows its price" in str(refused)
+    assert (turn.output, len(wire.arrived)) == ("Without.", 2)
+    [(_, told)] = results(wire.arrived[1])
+    assert told.startswith("The model openai-chat:my-own-model gave no reply: nobody knows its price")
 
 
 async def test_a_model_that_nobody_knows_the_price_of(service: Service, wire: Wire) -> None:

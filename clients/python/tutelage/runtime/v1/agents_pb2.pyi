@@ -188,7 +188,7 @@ class ToolUse(_message.Message):
     tool: _builtins.str
     """A tool of a host, by its name."""
     agent: _builtins.str
-    """Another agent, as a tool. A hosted one reads, unless one of its own tools changes things; a
+    """Another agent, as a tool; none that comes to use this one. A hosted one reads, unless one of its own tools changes things; a
     caller's program has the effects it declares.
     """
     delegate: _builtins.str
@@ -217,7 +217,7 @@ Global___ToolUse: _TypeAlias = ToolUse  # noqa: Y015
 
 @_typing.final
 class Limits(_message.Message):
-    """The most one turn may take. 0: the service's default."""
+    """The most one turn may take: of the agent that it was given to, for every agent in it. 0: the service's default."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -230,7 +230,7 @@ class Limits(_message.Message):
     output_tokens: _builtins.int
     """Tokens out of the model, all together."""
     cost_micro_usd: _builtins.int
-    """Money, in millionths of a US dollar, as far as the model's price is known."""
+    """Money, in millionths of a US dollar. A model whose price nobody knows is not asked under such a limit."""
     depth: _builtins.int
     """How deep agents may call agents."""
     def __init__(
