@@ -106,7 +106,11 @@ async def _teaching(settings: Settings, folder: DataFolder) -> AsyncIterator[Tea
     key = await asyncio.to_thread(folder.signing_key)
     options = (*CLIENT_OPTIONS, *RECONNECT_OPTIONS)
     async with grpc.aio.insecure_channel(settings.teaching_address, options=options) as channel:
-        yield TeachingService(channel, own_token(key))
+        teaching = TeachingService(channel, own_token(key))
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(teaching.watch())
+            yield teaching
+            watching.cancel()
 
 
 @asynccontextmanager

@@ -1,11 +1,12 @@
 """The runtime's one window on the teaching service.
 
 Without one every block is empty and its set is 0, which is a good mode of its own. With one nothing runs untaught:
-where it does not answer, what needs it waits (`runtime.md` R3.6, R6.7).
+where it does not answer, what needs it waits, and goes on soon after it answers again (`runtime.md` R3.6, R6.7).
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -33,6 +34,12 @@ ANSWER_SECONDS = 10.0
 MOST_CHECKED_AT_ONCE = 1_000
 OWN_TOKEN_SECONDS = 3_600.0
 TENANT_KEY = "tutelage-tenant"
+# What waits for teaching says so by this. No tool has such a name.
+TEACHING = "teaching service"
+# While it is away it is asked so often whether it is back: soon at first, then later each time.
+FIRST_LOOK_SECONDS = 0.5
+LAST_LOOK_SECONDS = 5.0
+_NOBODY_THERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,7 @@ class Block:
         if recorded is None or recorded.instruction_set == self.receipt.instruction_set:
             return self
         if recorded.instruction_ids:
-            raise PartUnavailable("teaching service", retry_after=1.0)
+            raise PartUnavailable(TEACHING, retry_after=1.0)
         return replace(self, text="")
 
 
@@ -68,8 +75,17 @@ class NewTask:
     path: str
 
 
+class TeachingAway(PartUnavailable):
+    """Nobody answers at the teaching service's address. `on_return` is told when somebody does."""
+
+    def __init__(self) -> None:
+        super().__init__(TEACHING, retry_after=1.0)
+
+
 class Teaching(Protocol):
     """What the runtime asks of teaching. Each raises `PartUnavailable` where it does not answer."""
+
+    on_return: list[Callable[[], None]]
 
     async def begin_task(self, turn: Turn, task: NewTask) -> Block:
         """Begin a task and return its block. The same task again: the same block, whatever was taught since."""
@@ -100,6 +116,9 @@ _NOTHING = Block(
 class NobodyTeaches:
     """There is no teaching service."""
 
+    def __init__(self) -> None:
+        self.on_return: list[Callable[[], None]] = []
+
     async def begin_task(self, turn: Turn, task: NewTask) -> Block:
         """Return the empty block of set 0."""
         return replace(_NOTHING, words=f"Set 0 of {task.agent}: 0 sent, 0 left out.")
@@ -123,6 +142,38 @@ class TeachingService:
     def __init__(self, channel: grpc.aio.Channel, token: Callable[[], str]) -> None:
         self._tasks = tasks_pb2_grpc.TaskServiceStub(channel)
         self._token = token
+        self.on_return: list[Callable[[], None]] = []
+        # Set at first: work may wait for it from before this process.
+        self._away = asyncio.Event()
+        self._away.set()
+
+    async def watch(self) -> None:
+        """Tell `on_return` whenever teaching answers again after it was away, until cancelled.
+
+        Twice each time: what was just being let go of as it came back is found by the second. What fails though
+        somebody answers is so tried again every five seconds at most.
+        """
+        while True:
+            await self._away.wait()
+            pause = FIRST_LOOK_SECONDS
+            while not await self._answers():
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LAST_LOOK_SECONDS)
+            self._away.clear()
+            self._tell()
+            await asyncio.sleep(LAST_LOOK_SECONDS)
+            self._tell()
+
+    async def _answers(self) -> bool:
+        try:
+            await self._asked(self._tasks.CheckSets, tasks_pb2.CheckSetsRequest(), "default")
+        except PartUnavailable:
+            return False
+        return True
+
+    def _tell(self) -> None:
+        for told in self.on_return:
+            told()
 
     async def begin_task(self, turn: Turn, task: NewTask) -> Block:
         """Begin a task and return its block."""
@@ -169,8 +220,11 @@ class TeachingService:
             return await rpc(request, metadata=metadata, timeout=ANSWER_SECONDS)
         except grpc.aio.AioRpcError as problem:
             log.warning("teaching.no_answer", code=problem.code().name, rpc=type(request).__name__)
+            if problem.code() in _NOBODY_THERE:
+                self._away.set()
+                raise TeachingAway from None
             kind = _NotBegun if problem.code() is grpc.StatusCode.NOT_FOUND else PartUnavailable
-            raise kind("teaching service", retry_after=1.0) from None
+            raise kind(TEACHING, retry_after=1.0) from None
 
 
 def _block(message: tasks_pb2.InstructionBlock) -> Block:

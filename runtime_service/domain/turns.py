@@ -147,6 +147,7 @@ class Turn:
     line: int = 0
     chain: str = ""
     # The tools whose hosts an interrupted turn waits for: the hello of one that offers any makes it READY (R6.7).
+    # So does the return of the teaching service, where that is among them by its own name.
     awaits_tools: tuple[str, ...] = ()
     tries: int = 0
     retry_time: datetime | None = None

@@ -262,7 +262,7 @@ class Attempts:
             elif started or leave.approval_id:
                 cause = f"no connected host offers {tool}"
                 words = (f"tool:{tool}", *filter(None, [leave.approval_id]))
-                await self._writer.rest(Rest(cause=cause, awaits_tool=tool), *words)
+                await self._writer.rest(Rest(cause=cause, awaits=tool), *words)
             else:
                 raise NotToBeHad
 

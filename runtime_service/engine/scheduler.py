@@ -33,7 +33,7 @@ from runtime_service.engine.units.approvals import ExpireApprovals
 from runtime_service.engine.units.turns import HandBack, TakeTurn, WakeTurns
 from runtime_service.engine.words import Words
 from runtime_service.engine.writer import Released, Stuck, Writer
-from runtime_service.teaching_link import Teaching
+from runtime_service.teaching_link import TEACHING, Teaching
 
 log = structlog.get_logger()
 
@@ -50,8 +50,8 @@ class TurnStore(Protocol):
         """Return turns that may be taken, the longest free first."""
         ...
 
-    async def turns_awaiting(self, tenant: str, tools: Collection[str]) -> Sequence[TurnId]:
-        """Return the interrupted turns that wait for a host of one of these tools."""
+    async def turns_awaiting(self, tenant: str | None, tools: Collection[str]) -> Sequence[TurnId]:
+        """Return the interrupted turns, of a tenant or of all, that wait for one of these tools or parts."""
         ...
 
     async def expired_approvals(self, most: int) -> Sequence[str]:
@@ -93,7 +93,8 @@ class Scheduler:
         self._writers: dict[TurnId, Writer] = {}
         self._free = asyncio.Event()
         self._new: list[Writer] = []
-        self._arrived: dict[str, set[str]] = defaultdict(set)
+        # By tenant; None: whoever waits for it.
+        self._arrived: dict[str | None, set[str]] = defaultdict(set)
         # Turns that this process holds and does not go on with, and why.
         self._to_hand_back: dict[TurnId, tuple[int, str]] = {}
         self._swept_at = 0.0
@@ -148,6 +149,7 @@ class Scheduler:
     async def run(self) -> None:
         """Take and run turns until `stop`; then hand back what is held."""
         self._hosts.on_arrival.append(self._host_came)
+        self._teaching.on_return.append(self._teaching_came)
         running: set[asyncio.Task[None]] = set()
         async with asyncio.TaskGroup() as group:
             while not self._stopping:
@@ -192,7 +194,7 @@ class Scheduler:
                 await self._committer.commit(ExpireApprovals(tuple(expired)))
 
     async def _wake_awaiting(self) -> None:
-        """Make turns READY that were interrupted for want of a host that is here now (R6.7)."""
+        """Make turns READY that were interrupted for want of something that is here now (R6.7)."""
         arrived, self._arrived = self._arrived, defaultdict(set)
         try:
             for tenant, tools in arrived.items():
@@ -218,6 +220,12 @@ class Scheduler:
             for writer in list(self._writers.values()):
                 if writer.turn.tenant == tenant:
                     writer.wake(f"tool:{tool}")
+        self._free.set()
+
+    def _teaching_came(self) -> None:
+        self._arrived[None].add(TEACHING)
+        for writer in list(self._writers.values()):
+            writer.wake(TEACHING)
         self._free.set()
 
     def _drop_all(self) -> None:

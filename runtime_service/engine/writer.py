@@ -27,6 +27,7 @@ from runtime_service.domain.replay import Past
 from runtime_service.domain.turns import Turn
 from runtime_service.engine.committer import Committer
 from runtime_service.engine.units.turns import Append, EndTurn, LetGo
+from runtime_service.teaching_link import TEACHING, TeachingAway
 
 T = TypeVar("T")
 
@@ -44,7 +45,8 @@ class Rest:
     """Why a task can do nothing more here. `cause` empty: it waits for a person; else it interrupts the turn."""
 
     cause: str = ""
-    awaits_tool: str = ""
+    # A tool whose host, or the part, that has the turn taken up once it is there.
+    awaits: str = ""
     # The scheduler tries again by itself, not before so many seconds have passed.
     again: bool = False
     after: float = 0.0
@@ -148,9 +150,9 @@ class Writer:
             try:
                 return await ask()
             except PartUnavailable as problem:
-                await self.rest(
-                    Rest(cause=str(problem), again=True, after=problem.retry_after or 0.0), *filter(None, [approval_id])
-                )
+                awaits = TEACHING if isinstance(problem, TeachingAway) else ""
+                rest = Rest(cause=str(problem), awaits=awaits, again=True, after=problem.retry_after or 0.0)
+                await self.rest(rest, *filter(None, [approval_id, awaits]))
 
     def check_yes(self, approval_id: str) -> None:
         """Look whether the yes with which a call is to start stands, as far as was heard. Raises `YesGone`."""
@@ -212,7 +214,7 @@ class Writer:
         unit = LetGo(
             hold=self.hold,
             cause=self._causes(),
-            awaits_tools=tuple(sorted({rest.awaits_tool for rest in rests if rest.awaits_tool})),
+            awaits_tools=tuple(sorted({rest.awaits for rest in rests if rest.awaits})),
             # These did not run, and wait for a host: there is no more to copy of them than their next attempt does.
             did_not_run=frozenset(call.id for call in self.calls.values() if call.did_not_run),
             out_of_reach=frozenset(heard) if again else frozenset(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
-from sqlalchemy import CTE, ColumnElement, Connection, Select, and_, exists, func, literal, or_, select
+from sqlalchemy import CTE, ColumnElement, Connection, Select, and_, exists, func, literal, or_, select, true
 
 from runtime_service.domain.addresses import Address
 from runtime_service.domain.approvals import Approval, ApprovalState
@@ -95,11 +95,11 @@ class Reading:
         found = await self._database.read(lambda connection: connection.execute(wanted).scalars().all())
         return [turn_id for turn_id in found if turn_id not in not_these][:most]
 
-    async def turns_awaiting(self, tenant: str, tools: Collection[str]) -> Sequence[TurnId]:
-        """Return the interrupted turns that wait for a host of one of these tools."""
+    async def turns_awaiting(self, tenant: str | None, tools: Collection[str]) -> Sequence[TurnId]:
+        """Return the interrupted turns, of a tenant or of all, that wait for one of these tools or parts."""
         table = tables.turns
         wanted = select(table.c.id, table.c.awaits_tools).where(
-            table.c.tenant == tenant,
+            table.c.tenant == tenant if tenant is not None else true(),
             table.c.state == TurnState.INTERRUPTED,
             table.c.awaits_tools != (),
         )

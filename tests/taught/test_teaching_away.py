@@ -69,6 +69,30 @@ async def test_a_turn_that_waits_for_teaching_lives_through_a_restart_and_two_tr
 
 
 @hosted
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_after_a_long_absence_what_waits_goes_on_as_teaching_is_back(both: Both, restarted: bool) -> None:
+    """Not at its own next try, which is minutes away by then; also in a process that never saw it go (R6.7)."""
+    await both.tagger(DONE)
+    await both.teaching.stop()
+    turn_id, cursor = await both.runtime.asked_of("Tagger"), ""
+    for _ in range(7):
+        shown = await both.runtime.events(turn_id, lambda event: event.HasField("interrupted"), cursor)
+        cursor = shown[-1].cursor
+        [(tries,)] = both.runtime.rows("select tries from turns")
+        if tries < 7:
+            await both.runtime["gus"].turns.ResumeTurn(turns_pb2.ResumeTurnRequest(turn_id=turn_id))
+    if restarted:
+        await both.runtime.restart()
+    await both.teaching.start()
+
+    turn = await both.runtime.ended(turn_id)
+
+    # By itself it would have been tried after 2 to the power of so many seconds.
+    assert tries == 7
+    assert turn.output == "Done."
+
+
+@hosted
 async def test_a_yes_decides_nothing_and_works_later(both: Both, book: Book) -> None:
     """PART_UNAVAILABLE with when to try again; the question waits on (R3.6, point 4)."""
     await both.tagger()
