@@ -10,7 +10,7 @@ What listens to what the committer wrote is the scheduler: it begins writers, br
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -113,85 +113,103 @@ async def _teaching(settings: Settings, folder: DataFolder) -> AsyncIterator[Tea
             watching.cancel()
 
 
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    """What runs turns, its parts joined."""
+
+    reading: Reading
+    catalogue: Catalogue
+    models: Models
+    teaching: Teaching
+    lease: Lease
+    bell: Bell
+    words: Words
+    scheduler: Scheduler
+    committer: Committer
+    hosts: Hosts
+    attendance: Attendance
+
+
 @asynccontextmanager
 async def _parts(
     settings: Settings, folder: DataFolder, database: Database, teaching: Teaching, library: LibraryModels
 ) -> AsyncIterator[tuple[Server, Lease]]:
-    leases, reading, catalogue = Leases(database), Reading(database), Catalogue(database)
+    leases = Leases(database)
     await leases.end_all()
     lease = Lease(leases, seconds=settings.lease_seconds, keep_seconds=settings.lease_keep_seconds)
     await lease.begin()
-    bell, streams = Bell(), Streams()
-    words = Words(lambda topics: bell.ring(*topics))
     models = Models({"scripted": Scripts(settings.scripts_dir)}, library)
-    scheduler = Scheduler(
-        reading,
-        catalogue,
-        models,
-        teaching,
-        lease,
-        words,
-        tool_seconds=settings.tool_seconds,
-        ring=lambda topics: bell.ring(*topics),
-    )
-    committer = Committer(Transactions(database), scheduler)
-    hosts = Hosts(committer, lease, reconnect_seconds=settings.reconnect_seconds)
-    scheduler.join(committer, hosts)
-    attendance = Attendance(committer, hosts, lease)
-    cursors = CursorCodec(await reading.generation())
-    # What a servicer leaves out answers NOT_IN_THIS_RELEASE.
-    services: Sequence[Service] = [
-        (agents_pb2_grpc.add_AgentServiceServicer_to_server, AgentService(catalogue, models)),
-        (
-            conversations_pb2_grpc.add_ConversationServiceServicer_to_server,
-            ConversationService(reading, catalogue, committer),  # type: ignore[abstract]
-        ),
-        (
-            turns_pb2_grpc.add_TurnServiceServicer_to_server,
-            TurnService(
-                reading,
-                catalogue,
-                committer,
-                hosts,
-                lease,
-                attendance,
-                words,
-                streams,
-                bell,
-                cursors,
-                approve=settings.approve,
-            ),
-        ),
-        (
-            approvals_pb2_grpc.add_ApprovalServiceServicer_to_server,
-            ApprovalService(reading, committer, teaching, streams, bell, cursors),
-        ),
-        (approvals_pb2_grpc.add_GrantServiceServicer_to_server, approvals_pb2_grpc.GrantServiceServicer()),  # type: ignore[abstract]
-        (tools_pb2_grpc.add_ToolHostServiceServicer_to_server, ToolHostService(hosts, lease, streams)),
-        (programs_pb2_grpc.add_ProgramServiceServicer_to_server, programs_pb2_grpc.ProgramServiceServicer()),  # type: ignore[abstract]
-    ]
+    engine = _engine(settings, database, models, teaching, lease)
     keys = await asyncio.to_thread(token_keys, settings, folder)
     interceptors = [
         ErrorsInterceptor("runtime.tutelage"),
         IdentityInterceptor(keys),
         AdmissionInterceptor(access.TABLE),
     ]
+    streams, cursors = Streams(), CursorCodec(await engine.reading.generation())
+    services = _services(engine, streams, cursors, settings.approve)
     server = make_server(settings.listen, interceptors, services, streams=streams, tls=tls_files(settings))
-    async with asyncio.TaskGroup() as group:
-        committing = group.create_task(committer.run())
-        keeping = group.create_task(lease.run())
-        scheduling = group.create_task(scheduler.run())
-        attending = group.create_task(attendance.run())
+    async with _at_work(engine):
         await server.start()
         try:
             yield server, lease
         finally:
-            # First who calls, then what runs, then what is written, then the lease under which it was.
             await server.stop(GRACE_SECONDS)
-            scheduler.stop()
+
+
+def _engine(settings: Settings, database: Database, models: Models, teaching: Teaching, lease: Lease) -> _Engine:
+    reading, catalogue, bell = Reading(database), Catalogue(database), Bell()
+
+    def ring(topics: Iterable[str]) -> None:
+        bell.ring(*topics)
+
+    words = Words(ring)
+    scheduler = Scheduler(
+        reading, catalogue, models, teaching, lease, words, tool_seconds=settings.tool_seconds, ring=ring
+    )
+    committer = Committer(Transactions(database), scheduler)
+    hosts = Hosts(committer, lease, reconnect_seconds=settings.reconnect_seconds)
+    scheduler.join(committer, hosts)
+    attendance = Attendance(committer, hosts, lease)
+    return _Engine(reading, catalogue, models, teaching, lease, bell, words, scheduler, committer, hosts, attendance)
+
+
+def _services(engine: _Engine, streams: Streams, cursors: CursorCodec, approve: str) -> Sequence[Service]:
+    """Return every service of the contract. What a servicer leaves out answers NOT_IN_THIS_RELEASE."""
+    reading, catalogue, committer, hosts = engine.reading, engine.catalogue, engine.committer, engine.hosts
+    lease, bell = engine.lease, engine.bell
+    turns = TurnService(
+        reading, catalogue, committer, hosts, lease, engine.attendance, engine.words, streams, bell, cursors,
+        approve=approve,
+    )  # fmt: skip
+    conversations = ConversationService(reading, catalogue, committer)  # type: ignore[abstract]
+    approvals = ApprovalService(reading, committer, engine.teaching, streams, bell, cursors)
+    return [
+        (agents_pb2_grpc.add_AgentServiceServicer_to_server, AgentService(catalogue, engine.models)),
+        (conversations_pb2_grpc.add_ConversationServiceServicer_to_server, conversations),
+        (turns_pb2_grpc.add_TurnServiceServicer_to_server, turns),
+        (approvals_pb2_grpc.add_ApprovalServiceServicer_to_server, approvals),
+        (approvals_pb2_grpc.add_GrantServiceServicer_to_server, approvals_pb2_grpc.GrantServiceServicer()),  # type: ignore[abstract]
+        (tools_pb2_grpc.add_ToolHostServiceServicer_to_server, ToolHostService(hosts, lease, streams)),
+        (programs_pb2_grpc.add_ProgramServiceServicer_to_server, programs_pb2_grpc.ProgramServiceServicer()),  # type: ignore[abstract]
+    ]
+
+
+@asynccontextmanager
+async def _at_work(engine: _Engine) -> AsyncIterator[None]:
+    """Run turns for as long as the block lasts; then end what runs, what is written, and the lease, in this order."""
+    async with asyncio.TaskGroup() as group:
+        committing = group.create_task(engine.committer.run())
+        keeping = group.create_task(engine.lease.run())
+        scheduling = group.create_task(engine.scheduler.run())
+        attending = group.create_task(engine.attendance.run())
+        try:
+            yield
+        finally:
+            engine.scheduler.stop()
             await asyncio.wait([scheduling])
             attending.cancel()
-            committer.close()
+            engine.committer.close()
             await asyncio.wait([committing])
             keeping.cancel()
-            await lease.end()
+            await engine.lease.end()
