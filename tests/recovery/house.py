@@ -16,7 +16,7 @@ from typing import Any
 
 from tutelage import Tutelage, connect
 from tutelage.journal_lines import state_name
-from tutelage.runtime.v1.agents_pb2 import AgentSpec, HostedLoop, Limits, PutAgentRequest, ToolUse
+from tutelage.runtime.v1.agents_pb2 import AgentSpec, HostedLoop, Limits, PutAgentRequest, Skill, ToolUse
 from tutelage.runtime.v1.approval_setting_pb2 import ApprovalSetting, NothingAsked
 from tutelage.runtime.v1.approvals_pb2 import DECISION_APPROVE, Approval, DecideApprovalRequest, Decision
 from tutelage.runtime.v1.conversations_pb2 import OpenConversationRequest
@@ -80,11 +80,14 @@ class House:
         *,
         below: Sequence[str] = (),
         limits: Limits | None = None,
+        skills: Sequence[Skill] = (),
     ) -> None:
         """Register an agent that answers by a script."""
         self.script(name, rules)
         uses = [ToolUse(tool=tool) for tool in tools] + [ToolUse(agent=agent) for agent in below]
-        spec = AgentSpec(name=name, hosted=HostedLoop(model=f"scripted:{name}"), tools=uses, limits=limits)
+        spec = AgentSpec(
+            name=name, hosted=HostedLoop(model=f"scripted:{name}"), tools=uses, limits=limits, skills=skills
+        )
         await self.ann.agents.PutAgent(PutAgentRequest(spec=spec))
 
     def script(self, name: str, rules: Rules) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from tutelage import TutelageError
 from tutelage.journal_lines import state_name
+from tutelage.runtime.v1.agents_pb2 import Skill
 from tutelage.runtime.v1.approval_setting_pb2 import ApprovalSetting
 from tutelage.runtime.v1.turns_pb2 import Resolution, RunAgain, Turn
 from tutelage.service_process import ServiceProcess
@@ -57,9 +58,12 @@ MIDDLE: Rules = [
 LOW: Rules = [
     {"when": "step == 0", "calls": [{"tool": "write", "input": {"n": 4}}, {"tool": "write", "input": {"n": 5}}]},
     {"when": "step == 1", "calls": [{"tool": "look"}]},
-    {"say": "Low."},
+    # It does not fit its schema, and the model is told so.
+    {"when": "step == 2", "say": "Low."},
+    {"say": '"Low."'},
 ]
-REPLIES = {"top": 3, "middle": 2, "low": 3}
+LOWS_SKILL = Skill(output_schema_json='{"type":"string"}')
+REPLIES = {"top": 3, "middle": 2, "low": 4}
 WRITES = 5
 
 # Every so many records of a turn the runtime is killed; each round begins one record later.
@@ -196,10 +200,13 @@ class Life:
         assert set(paid) == {(agent, step) for agent, count in REPLIES.items() for step in range(count)}
         for step, before in self._settled.items():
             assert paid[step] == before, f"a recorded reply was paid again: {step}"
+        told = {str(line["messages"]) for line in self.house.paid("low") if line["step"] == 3}
+        assert len(told) == 1, f"one conversation was gone on with as two: {told}"
         done = [record.tool_done for record in await self.house.records(turn_id) if record.HasField("tool_done")]
         assert len(done) == 4 + 1 + 3 + 2 + 1
         turn = await self.house.turn(turn_id)
         assert (turn.output, list(turn.unfinished), list(turn.waiting)) == ("Done.", [], [])
+        assert turn.usage.model_requests == sum(REPLIES.values())
         await self.house.assert_sound()
 
 
@@ -227,7 +234,7 @@ async def life(folder: Path, reconnect_seconds: float = LONG) -> AsyncIterator[L
             return both.house.sql(offered) == [(1,)]
 
         await until(on_offer, "the host offers its tools")
-        await both.house.agent("low", LOW, ["write", "look"])
+        await both.house.agent("low", LOW, ["write", "look"], skills=[LOWS_SKILL])
         await both.house.agent("middle", MIDDLE, ["write", "look"], below=["low"])
         await both.house.agent("top", TOP, ["write", "look"], below=["middle"])
         yield both
