@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tutelage.cli.exits import Exit
+
+from tests.client.forks import Forks
 from tests.client.runtime_double import WAIT_SECONDS
+
+FORKS = Forks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +30,7 @@ class Ran:
     def refused(self, code: int = 1) -> str:
         """Return the one line on stderr of a command that failed."""
         assert self.code == code, self
-        assert self.out == "" or code == 1
+        assert self.out == "" or code != Exit.USAGE
         assert "Traceback" not in self.err
         lines = self.err.strip().split("\n")
         assert len(lines) == 1, lines
@@ -42,12 +48,11 @@ async def started_at(
     terminal: int, *arguments: str, cwd: Path, **settings: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Start the command; what it reads comes from this file descriptor."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("TUTELAGE_")}
     process = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).with_name("tutelage")),
         *arguments,
         cwd=cwd,
-        env={**clean, "COLUMNS": "200", **settings},
+        env={**clean(), **settings},
         stdin=terminal,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -79,6 +84,23 @@ async def finished(process: asyncio.subprocess.Process) -> Ran:
     return Ran(process.returncode, out.decode(), err.decode())
 
 
-async def ran(*arguments: str, cwd: Path, **settings: str) -> Ran:
-    async with started(*arguments, cwd=cwd, **settings) as process:
-        return await finished(process)
+async def ran(*arguments: str, cwd: Path, stdin: str = "", **settings: str) -> Ran:
+    """Run the command to its end, without a terminal; it reads this."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = {name: Path(folder) / name for name in ("stdin", "stdout", "stderr")}
+        files["stdin"].write_text(stdin)
+        request = {
+            "arguments": arguments,
+            "cwd": str(cwd),
+            "settings": {**clean(), **settings},
+            "seconds": WAIT_SECONDS,
+            **{name: str(path) for name, path in files.items()},
+        }
+        code = await asyncio.to_thread(FORKS.run, request)
+        return Ran(code, files["stdout"].read_text(), files["stderr"].read_text())
+
+
+def clean() -> dict[str, str]:
+    """Return the environment of somebody who has set nothing up."""
+    unset = {name: value for name, value in os.environ.items() if not name.startswith("TUTELAGE_")}
+    return {**unset, "COLUMNS": "200"}

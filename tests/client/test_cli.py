@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import jwt
 import pytest
+from tutelage.cli.exits import Exit
 from tutelage.common.v1.principal_pb2 import PRINCIPAL_KIND_PERSON, Principal
 from tutelage.runtime.v1.approvals_pb2 import (
     APPROVAL_STATE_APPROVED,
@@ -52,8 +53,7 @@ class Person:
         self.settings = {"TUTELAGE_TO_RUNTIME": double.address, "TUTELAGE_TOKEN": "hales-token"}
 
     async def runs(self, *arguments: str) -> Ran:
-        async with started(*arguments, cwd=self.folder, **self.settings) as process:
-            return await finished(process)
+        return await ran(*arguments, cwd=self.folder, **self.settings)
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ async def test_wrong_usage_is_one_line_and_exit_code_2(tmp_path: Path, arguments
     ("arguments", "said"),
     [
         (("approvals",), ""),
-        (("turn", "show"), "Missing argument 'ID'. See `tutelage turn show --help`."),
+        (("turn", "show"), "Missing argument 'TURN'. See `tutelage turn show --help`."),
         (("approvals", "denny"), "No such command 'denny'. Did you mean 'deny'? See `tutelage approvals --help`."),
     ],
 )
@@ -186,7 +186,7 @@ async def test_an_id_that_is_none_is_one_line(tmp_path: Path) -> None:
 async def test_without_a_runtime_it_says_how_to_start_one(tmp_path: Path) -> None:
     made = await ran("approvals", "list", cwd=tmp_path, TUTELAGE_TOKEN="x")
 
-    assert "tutelage up" in made.refused()
+    assert "tutelage up" in made.refused(Exit.UNREACHABLE)
 
 
 async def test_without_a_token_it_says_how_to_make_one_and_makes_none(double: RuntimeDouble, tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ async def test_without_a_token_it_says_how_to_make_one_and_makes_none(double: Ru
 async def test_a_runtime_that_is_gone_is_one_line(tmp_path: Path) -> None:
     made = await ran("approvals", "watch", cwd=tmp_path, TUTELAGE_TOKEN="x", TUTELAGE_TO_RUNTIME="127.0.0.1:1")
 
-    assert "cannot be reached" in made.refused()
+    assert "cannot be reached" in made.refused(Exit.UNREACHABLE)
 
 
 async def test_a_refusal_is_one_line_that_says_what_to_do(double: RuntimeDouble, hale: Person) -> None:
@@ -392,5 +392,4 @@ async def test_a_watch_shows_each_event_as_it_comes_and_goes_on(double: RuntimeD
     assert "write_note  a1" in seen
     assert "DENIED  write_note  a1  by gus no" in seen
     assert double.approvals.asked[-1].cursor == "1"
-    assert stopped.code == 130
-    assert stopped.err == ""
+    assert stopped.refused(Exit.STOPPED) == "tutelage: Stopped. To go on: `tutelage approvals watch --after 2`"

@@ -38,7 +38,7 @@ def who(principal: Principal) -> str:
 
 def time_of(time: Timestamp) -> str:
     """Write a time in UTC, to the second."""
-    return time.ToDatetime().strftime("%Y-%m-%d %H:%M:%S") if time.seconds else ""
+    return time.ToDatetime().strftime("%Y-%m-%d %H:%M:%SZ") if time.seconds else ""
 
 
 def _told(kind: str, record: Record) -> str:

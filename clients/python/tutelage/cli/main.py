@@ -1,102 +1,68 @@
-"""`tutelage`: start what there is, sign in, look at turns, answer what waits, and teach."""
+"""`tutelage`: start what there is, sign in, give agents work, answer what waits, and teach."""
 
 from __future__ import annotations
 
-import json
+import os
+import sys
 from collections.abc import Sequence
-from enum import StrEnum
-from typing import Annotated, Any, NoReturn
+from typing import NoReturn
 
 import typer
 
-from tutelage.cli import approvals, teach, turns, up
+from tutelage.cli import agents, approvals, conversations, records, teach, tokens, tools_offered, turns, up
+from tutelage.cli.commands import examples
+from tutelage.cli.exits import Exit
 from tutelage.cli.problems import CommandError, fail
-from tutelage.cli.reach import DEFAULT_DATA_DIR, DataDir
-from tutelage.token import EIGHT_HOURS, KEY_FILE, TokenError, make_token, signing_key
+from tutelage.token import TokenError
 
-app = typer.Typer(
-    name="tutelage", help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
-)
-app.command("up")(up.up)
+app = typer.Typer(name="tutelage", help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
+app.command(epilog=examples("tutelage up", "tutelage up --data-dir /srv/tutelage --listen 127.0.0.1:9000"))(up.up)
+app.command(
+    epilog=examples(
+        "tutelage token --sub hale --kind person --role uses --role supervises",
+        "tutelage token --sub notes --kind service --role hosts --expires-in 86400",
+    )
+)(tokens.token)
+app.add_typer(agents.app, name="agent")
+app.command(epilog=examples("tutelage tools"))(tools_offered.tools)
+app.add_typer(conversations.app, name="conversation")
 app.add_typer(turns.app, name="turn")
+app.command(epilog=examples("tutelage records 5f3a", "tutelage records 5f3a --json"))(records.records)
 app.add_typer(approvals.app, name="approvals")
 app.add_typer(teach.app, name="teach")
 
 
-class AccountKind(StrEnum):
-    """What stands behind an account."""
-
-    person = "person"
-    agent = "agent"
-    service = "service"
-
-
-@app.command()
-def token(
-    sub: Annotated[str, typer.Option(help="The account's id.")],
-    kind: Annotated[AccountKind, typer.Option(help="What stands behind the account.")],
-    role: Annotated[
-        list[str] | None, typer.Option(help="A role: uses, supervises, teaches, builds, hosts, …; may be given again.")
-    ] = None,
-    tenant: Annotated[str, typer.Option(help="The tenant.")] = "default",
-    name: Annotated[str, typer.Option(help="The name that people read.")] = "",
-    claims: Annotated[str, typer.Option(help="More claims, as a JSON object; they win.")] = "{}",
-    expires_in: Annotated[int, typer.Option(min=1, help="Seconds until it expires.")] = EIGHT_HOURS,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-) -> None:
-    """Print a token of the embedded set-up, signed with the data folder's key."""
-    more = _claims(claims)
-    had_key = (data_dir / KEY_FILE).exists()
-    made = make_token(
-        signing_key(data_dir),
-        sub=sub,
-        kind=kind.value,
-        roles=role or [],
-        tenant=tenant,
-        name=name,
-        claims=more,
-        expires_in=expires_in,
-    )
-    if not had_key:
-        typer.echo(
-            f"tutelage: {data_dir} had no key, so one was made. Only services on that folder trust it.", err=True
-        )
-    typer.echo(made)
-
-
-def _claims(text: str) -> dict[str, Any]:
-    try:
-        claims = json.loads(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"it is not JSON: {error}", param_hint="--claims") from None
-    if not isinstance(claims, dict):
-        raise typer.BadParameter("it must be a JSON object", param_hint="--claims")
-    return claims
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command. What goes wrong is one line on stderr: exit code 2 for wrong usage, else 1."""
+    """Run a command. What goes wrong is one line on stderr, and an exit code (`exits.py`)."""
     try:
         code = app(args=arguments, prog_name="tutelage", standalone_mode=False)
     except typer.TyperException as error:
         _refuse_usage(error)
-    except (TokenError, CommandError) as error:
+    except TokenError as error:
         fail(str(error))
+    except CommandError as problem:
+        fail(str(problem), problem.code)
+    except UnicodeEncodeError as error:
+        fail(f"This is no text in UTF-8: {error.object!r}", Exit.USAGE)
+    except BrokenPipeError:
+        # Whoever read has read enough. Nothing may be written at the end either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(Exit.DONE) from None
     except OSError as error:
-        fail(f"{error.strerror or error}: {error.filename or ''}")
+        fail(f"{error.strerror or error}: {error.filename or ''}".removesuffix(": "))
     except (typer.Abort, KeyboardInterrupt):
-        raise SystemExit(130) from None
-    raise SystemExit(code or 0)
+        raise SystemExit(Exit.STOPPED) from None
+    raise SystemExit(code or Exit.DONE)
 
 
 def _refuse_usage(error: typer.TyperException) -> NoReturn:
     """Say what is wrong with a command, and where its help is. A group without a command has just shown its own."""
     text = " ".join((error.format_message() if hasattr(error, "format_message") else str(error)).split())
     if not text:
-        raise SystemExit(2)
+        raise SystemExit(Exit.USAGE)
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "tutelage"
-    fail(f"{text if text.endswith(('.', '?')) else text + '.'} See `{command} --help`.", 2)
+    fail(f"{text if text.endswith(('.', '?')) else text + '.'} See `{command} --help`.", Exit.USAGE)
 
 
 if __name__ == "__main__":

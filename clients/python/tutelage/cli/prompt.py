@@ -10,9 +10,12 @@ import typer
 from tutelage.cli.problems import CommandError
 
 
-async def confirm(question: str, otherwise: str) -> None:
-    """Go on only after a yes. Raises CommandError after anything else, which says `otherwise`."""
-    if not sys.stdin.isatty():
-        raise CommandError("There is no terminal to ask at. Add --yes to say yes to what was shown.")
+async def agreed(yes: bool, as_json: bool, question: str, otherwise: str) -> None:
+    """Go on only after a yes, by `--yes` or at the prompt. Raises CommandError after anything else: `otherwise`."""
+    if yes:
+        return
+    if as_json or not sys.stdin.isatty():
+        where = "With --json nobody is asked." if as_json else "There is no terminal to ask at."
+        raise CommandError(f"{where} Add --yes to say yes to what was shown.")
     if not await asyncio.to_thread(typer.confirm, question):
         raise CommandError(otherwise)

@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from tutelage.cli.exits import Exit
 from tutelage.cli.problems import CommandError
 from tutelage.client import Teaching, Tutelage, connect, connect_teaching
 from tutelage.service_process import NAMES, Service
@@ -52,10 +53,11 @@ def _address(service: Service, data_dir: Path) -> str:
         return str(json.loads(path.read_text())[service])
     except (FileNotFoundError, NotADirectoryError):
         raise CommandError(
-            f"No {NAMES[service]} is known in {data_dir}. Start one with `tutelage up`, or set {setting}."
+            f"No {NAMES[service]} is known in {data_dir}. Start one with `tutelage up`, or set {setting}.",
+            Exit.UNREACHABLE,
         ) from None
     except (ValueError, KeyError, TypeError):
-        raise CommandError(f"{path} cannot be read. Start `tutelage up` again.") from None
+        raise CommandError(f"{path} cannot be read. Start `tutelage up` again.", Exit.UNREACHABLE) from None
 
 
 def _token(data_dir: Path) -> str:

@@ -1,47 +1,26 @@
-"""What agents were told, read whole and printed for a person."""
+"""What agents were told, printed for a person."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tutelage.cli.layout import print_line, print_named, print_table
-from tutelage.cli.pages import pages
-from tutelage.client import Teaching
 from tutelage.journal_lines import time_of, who
 from tutelage.shown import shown
-from tutelage.teaching.v1.corrections_pb2 import Correction
+from tutelage.teaching.v1.corrections_pb2 import Correction, Severity
 from tutelage.teaching.v1.instructions_pb2 import (
     INSTRUCTION_CHANGE_UNSPECIFIED,
     INSTRUCTION_STATE_PROPOSED,
-    GetInstructionSetRequest,
     Instruction,
     InstructionChange,
     InstructionDraft,
     InstructionSet,
     InstructionState,
-    ListInstructionSetsRequest,
-    ListInstructionsRequest,
 )
 from tutelage.teaching.v1.tasks_pb2 import ExplainTaskResponse
 
 # Guidance is shown whole: 600 characters, some of them by number.
 MOST_GUIDANCE = 6_000
-
-
-async def sets_of(teaching: Teaching, agent: str) -> Sequence[InstructionSet]:
-    """Read all of an agent's sets, newest first; set 0 at the end."""
-    ask = teaching.instructions.ListInstructionSets
-    listed = pages(lambda at: ask(ListInstructionSetsRequest(agent=agent, page_token=at)))
-    sets = [one async for page in listed for one in page.sets]
-    first = await teaching.instructions.GetInstructionSet(GetInstructionSetRequest(agent=agent, number=0))
-    return [*sets, first.set]
-
-
-async def instructions_of(teaching: Teaching, agent: str) -> Sequence[Instruction]:
-    """Read all of an agent's instructions, in every state."""
-    ask = teaching.instructions.ListInstructions
-    listed = pages(lambda at: ask(ListInstructionsRequest(agent=agent, page_token=at)))
-    return [one async for page in listed for one in page.instructions]
 
 
 def print_correction(correction: Correction) -> None:
@@ -51,9 +30,25 @@ def print_correction(correction: Correction) -> None:
         ("wrong", correction.says.wrong),
         ("right", correction.says.right),
         ("because", correction.says.because),
+        ("severity", _severity(correction)),
         ("by", who(correction.by)),
+        ("withdrawn", _withdrawn(correction)),
     )
     print_named(f"correction  {correction.id}", named)
+
+
+def print_corrections(corrections: Sequence[Correction]) -> None:
+    """Print corrections as a table."""
+    if not corrections:
+        print_line("There are no such corrections.")
+        return
+    rows = [
+        (one.id, one.task_id, one.says.wrong, one.says.right, one.says.because, who(one.by), time_of(one.time),
+         _withdrawn(one))
+        for one in corrections
+    ]  # fmt: skip
+    columns = ("correction", "task", "wrong", "right", "because", "by", "at", "withdrawn")
+    print_table("Corrections", columns, rows)
 
 
 def print_instruction(instruction: Instruction) -> None:
@@ -98,11 +93,34 @@ def print_taught(sets: Sequence[InstructionSet], instructions: Sequence[Instruct
         print_table("It is told, in this order", ("", *_COLUMNS), told, MOST_GUIDANCE)
     if proposed := [rows[one.id] for one in instructions if one.state == INSTRUCTION_STATE_PROPOSED]:
         print_table("Proposed, and sent to no model", _COLUMNS, proposed, MOST_GUIDANCE)
-    history = [
+    print_sets(sets)
+
+
+def print_sets(sets: Sequence[InstructionSet]) -> None:
+    """Print an agent's sets as a table."""
+    rows = [
         (str(one.number), _change(one), str(len(one.members)), who(one.by), time_of(one.time), one.why, one.hash)
         for one in sets
     ]
-    print_table("Its sets", ("set", "change", "active", "by", "at", "why", "hash"), history)
+    print_table("Its sets", ("set", "change", "active", "by", "at", "why", "hash"), rows)
+
+
+def print_instructions(instructions: Sequence[Instruction]) -> None:
+    """Print instructions as a table."""
+    if not instructions:
+        print_line("There are no such instructions.")
+        return
+    rows = [(_state(one), *_row(one)) for one in instructions]
+    print_table("Instructions", ("state", *_COLUMNS), rows, MOST_GUIDANCE)
+
+
+def print_difference(added: Sequence[Instruction], removed: Sequence[Instruction]) -> None:
+    """Print what came between two sets, and what went."""
+    if not added and not removed:
+        print_line("They have the same instructions.")
+        return
+    rows = [("+", *_row(one)) for one in added] + [("-", *_row(one)) for one in removed]
+    print_table("What came and what went", ("", *_COLUMNS), rows, MOST_GUIDANCE)
 
 
 def print_explanation(explained: ExplainTaskResponse) -> None:
@@ -119,11 +137,23 @@ def print_explanation(explained: ExplainTaskResponse) -> None:
 _COLUMNS = ("instruction", "for", "guidance", "proposed by")
 
 
+def _severity(correction: Correction) -> str:
+    return Severity.Name(correction.says.severity).removeprefix("SEVERITY_")
+
+
+def _withdrawn(correction: Correction) -> str:
+    if not correction.HasField("withdraw_time"):
+        return ""
+    return f"{time_of(correction.withdraw_time)} {correction.withdrawn_because}"
+
+
 def _row(instruction: Instruction) -> tuple[str, ...]:
     return instruction.id, _for(instruction.says), instruction.says.guidance, who(instruction.proposed_by)
 
 
 def _for(says: InstructionDraft) -> str:
+    if not says.guidance:  # another person's alone: nothing of it is shown
+        return ""
     if says.skill:
         return f"skill {says.skill}"
     if says.on_scope:

@@ -1,98 +1,117 @@
-"""`tutelage turn show`: where a turn stands, what it waits for, and its journal."""
+"""`tutelage turn`: work that agents are given, where it stands, and its end."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from enum import StrEnum
 from typing import Annotated
 
 import typer
-from google.protobuf.json_format import MessageToDict
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from tutelage.cli.layout import print_line, print_table
-from tutelage.cli.pages import pages
-from tutelage.cli.problems import run
-from tutelage.cli.reach import DEFAULT_DATA_DIR, DataDir, reach
+from tutelage.cli import following, giving, resuming
+from tutelage.cli.arguments import SOME, AsJson, Most, OfAgent, RequestId, TurnId, Why
+from tutelage.cli.commands import at_runtime, examples, once
+from tutelage.cli.following import turn_of
+from tutelage.cli.layout import message_dict, print_json_value, tell
+from tutelage.cli.pages import listed, say_of_more
+from tutelage.cli.turn_layout import print_facts, print_may_have_run, print_turn, print_turns
 from tutelage.client import Tutelage
-from tutelage.journal_lines import line_of, state_name, time_of, who
-from tutelage.runtime.v1.journal_pb2 import Record
-from tutelage.runtime.v1.turns_pb2 import GetTurnRequest, ListRecordsRequest, Turn
-from tutelage.shown import shown
+from tutelage.runtime.v1.turns_pb2 import (
+    AbandonTurnRequest,
+    ListRecordsRequest,
+    ListTurnsRequest,
+    ListTurnsResponse,
+    Turn,
+    TurnState,
+)
 
-app = typer.Typer(no_args_is_help=True, help="Look at turns.")
+app = typer.Typer(no_args_is_help=True, help="Give agents work, follow it, go on with it, end it.")
 
 
-@app.callback()
-def turn() -> None:
-    """Look at turns."""
+class State(StrEnum):
+    """Where a turn stands."""
+
+    ready = "ready"
+    running = "running"
+    waiting = "waiting"
+    interrupted = "interrupted"
+    done = "done"
+    failed = "failed"
+    abandoned = "abandoned"
+    queued = "queued"
 
 
-@app.command()
-def show(
-    turn_id: Annotated[str, typer.Argument(metavar="ID", help="The turn.")],
-    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object, to the letter.")] = False,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
+app.command(
+    epilog=examples(
+        'tutelage turn start hello "Greet the world."',
+        "tutelage turn start hello - --wait < letter.txt",
+        "tutelage turn start hello --file letter.txt --conversation gus-1 --request-id letter-17 --watch",
+        'tutelage turn start hello "Greet the world." --wait --timeout 60 --json',
+    )
+)(giving.start)
+app.command(epilog=examples("tutelage turn watch 5f3a", "tutelage turn watch 5f3a --json"))(following.watch)
+app.command(epilog=examples("tutelage turn wait 5f3a --timeout 600"))(following.wait)
+
+
+@app.command("list", epilog=examples("tutelage turn list --state waiting --state interrupted"))
+@at_runtime
+async def list_turns(
+    runtime: Tutelage,
+    agent: OfAgent = "",
+    conversation: Annotated[str, typer.Option(help="Of this conversation.")] = "",
+    state: Annotated[list[State] | None, typer.Option(help="In this state; may be given again.")] = None,
+    most: Most = SOME,
+    as_json: AsJson = False,
 ) -> None:
+    """List turns, newest first."""
+    states = [TurnState.Value(f"TURN_STATE_{one.name.upper()}") for one in state or ()]
+    request = ListTurnsRequest(agent=agent, conversation_id=conversation, states=states)
+    tell(await listed(runtime.turns.ListTurns, request, most), as_json, _print_all)
+
+
+@app.command(epilog=examples("tutelage turn show 5f3a", "tutelage turn show 5f3a --json"))
+@at_runtime
+async def show(runtime: Tutelage, turn_id: TurnId, as_json: AsJson = False) -> None:
     """Show a turn: its state, who, what waits, what is unfinished, what it ran with, and its records."""
-    run(_show(turn_id, as_json, data_dir))
-
-
-async def _show(turn_id: str, as_json: bool, data_dir: Path) -> None:
-    async with reach(data_dir) as runtime:
-        turn = (await runtime.turns.GetTurn(GetTurnRequest(turn_id=turn_id))).turn
-        records = await records_of(runtime, turn_id)
+    turn = await turn_of(runtime, turn_id)
+    journal = await listed(runtime.turns.ListRecords, ListRecordsRequest(turn_id=turn_id))
     if as_json:
-        told = MessageToDict(turn, preserving_proto_field_name=True)
-        told["records"] = [MessageToDict(record, preserving_proto_field_name=True) for record in records]
-        typer.echo(json.dumps(told, indent=2))
+        records = [message_dict(record) for record in journal.records]
+        print_json_value({**message_dict(turn), "records": records})
     else:
-        _print(turn, records)
+        print_turn(turn, journal.records)
 
 
-async def records_of(runtime: Tutelage, turn_id: str) -> list[Record]:
-    """Read a turn's whole journal."""
-    listed = pages(lambda at: runtime.turns.ListRecords(ListRecordsRequest(turn_id=turn_id, page_token=at)))
-    return [record async for page in listed for record in page.records]
+app.command(
+    epilog=examples(
+        "tutelage turn resume 5f3a",
+        "tutelage turn resume 5f3a --returned 'c7=\"written\"' --failed 'c8=The disk is full.' --run-again c9",
+    )
+)(resuming.resume)
 
 
-def _print(turn: Turn, records: list[Record]) -> None:
-    Console(highlight=False).print(_facts(turn))
-    if turn.waiting:
-        rows = [(each.id, each.tool, each.input_json, ", ".join(each.put_to)) for each in turn.waiting]
-        print_table("It waits for", ("approval", "tool", "input", "put to"), rows)
-    if turn.unfinished:
-        calls = [(each.call_id, each.tool, each.input_json, each.host) for each in turn.unfinished]
-        print_table("May have run", ("call", "tool", "input", "host"), calls)
-    if turn.receipts:
-        receipts = [
-            (each.task_id, str(each.instruction_set), ", ".join(each.instructions_sent), each.instructions_hash)
-            for each in turn.receipts
-        ]
-        print_table("It ran with", ("task", "set", "instructions", "hash"), receipts)
-    lines = [(str(each.line), str(each.writer), time_of(each.time), each.address, line_of(each)) for each in records]
-    print_table("Records", ("line", "writer", "time", "address", "what"), lines)
-    if records:
-        print_line(f"chain head  {records[-1].chain}")
+@app.command(epilog=examples('tutelage turn abandon 5f3a --why "Asked twice."'))
+@at_runtime
+async def abandon(
+    runtime: Tutelage,
+    turn_id: TurnId,
+    why: Why,
+    request_id: RequestId = "",
+    as_json: AsJson = False,
+) -> None:
+    """End a turn without going on. What it asked is withdrawn, and what may have run is listed."""
+    request = AbandonTurnRequest(turn_id=turn_id, why=why, request_id=once(request_id))
+    turn = (await runtime.turns.AbandonTurn(request)).turn
+    tell(turn, as_json, _print_ended)
 
 
-def _facts(turn: Turn) -> Table:
-    facts = Table.grid(padding=(0, 2))
-    told = {
-        "turn": turn.id,
-        "state": state_name(turn.state) + (f", {turn.waiting_count} waiting" if turn.waiting_count else ""),
-        "agent": f"{turn.agent} {turn.agent_version[:12]}",
-        "for": who(turn.work_for),
-        "given by": who(turn.given_by),
-        "given at": time_of(turn.create_time),
-        "writer": str(turn.writer),
-        "asked": turn.work.input,
-        "output": turn.output,
-        "cause": turn.cause,
-    }
-    for name, value in told.items():
-        if value:
-            facts.add_row(Text(name, style="bold"), Text(shown(value)))
-    return facts
+def _print_all(found: ListTurnsResponse) -> None:
+    if not found.turns:
+        typer.echo("There are no such turns.")
+        return
+    print_turns(found.turns)
+    say_of_more(found)
+
+
+def _print_ended(turn: Turn) -> None:
+    print_facts(turn)
+    print_may_have_run(turn.unfinished)
