@@ -13,6 +13,7 @@ from pathlib import Path
 
 import runtime_service.settings
 import teaching_service.settings
+from docs import commands
 from runtime_service.api import access as runtime_access
 from runtime_service.api.agents import AgentService
 from runtime_service.api.approvals import ApprovalService
@@ -120,6 +121,9 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "access": partial(access, runtime_access.TABLE),
     "teaching_access": partial(access, teaching_access.TABLE),
     "errors": errors,
+    "commands": lambda: _table(("command", "what it does"), commands.index()),
+    "exits": lambda: _table(("code", "what it means"), commands.exit_codes()),
+    "cli": commands.pages,
 }
 
 

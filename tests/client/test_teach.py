@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import pty
 import re
@@ -189,6 +190,58 @@ async def test_a_proposal_is_turned_down_and_an_instruction_retired(house: House
     assert "state       REJECTED\n" in rejected
     assert (await instruction(hale, turned_down)).state == INSTRUCTION_STATE_REJECTED
     assert retired.startswith(f"set 2 of retiring  RETIRED {active}  0 active")
+
+
+async def test_what_came_and_went_between_two_sets_is_told(house: House) -> None:
+    """B11, B16, C10: by words for people, by whole instructions for programs."""
+    first, second = [await house.proposes(words, agent="differing") for words in ("Be brief.", "Be kind.")]
+    for proposal in (first, second):
+        await house.done("hale", "activate", proposal, "--yes")
+    await house.done("hale", "retire", first, "--why", "No longer so.")
+
+    diff = await house.done("gus", "diff", "differing", "1", "3")
+    told = json.loads(await house.done("gus", "diff", "differing", "1", "3", "--json"))
+    same = await house.done("gus", "diff", "differing", "3", "3")
+    sets = json.loads(await house.done("gus", "sets", "differing", "--json"))["sets"]
+    retired = await house.done("gus", "list", "differing", "--state", "retired")
+
+    assert re.findall(r"^([+-])  (\w+)", diff, re.MULTILINE) == [("+", second), ("-", first)]
+    assert [one["says"]["guidance"] for one in told["added"]] == ["Be kind."]
+    assert [one["id"] for one in told["removed"]] == [first]
+    assert same == "They have the same instructions.\n"
+    assert [one["number"] for one in sets] == [3, 2, 1, 0]
+    assert f"\nRETIRED  {first}  " in retired
+    assert second not in retired
+
+
+async def test_a_proposal_is_revised_and_seen_as_it_would_be_sent(house: House) -> None:
+    """B6, C10: before anybody makes it active, and nothing is recorded."""
+    proposal = await house.proposes("Greet in Latin.", agent="previewed")
+
+    revised = await house.done("hale", "revise", proposal, "--guidance", "Greet in Greek.", "--why", "Better.")
+    now = await house.done("gus", "preview", "previewed")
+    then = await house.done("gus", "preview", "previewed", "--with", proposal)
+
+    assert "guidance    Greet in Greek.\n" in revised
+    assert now == "Nothing is sent.\n"
+    assert then.endswith("\n1. Greet in Greek.\n")
+
+
+async def test_corrections_are_listed_and_taken_back_by_their_writer(house: House) -> None:
+    """B1, B16."""
+    await begin(house, "t2/corrected", "corrected")
+    says = ("--wrong", "Latin alone.", "--right", "Lavender.", "--because", "They ask.", "--json")
+    correction = json.loads(await house.done("gus", "correct", "t2/corrected", *says))["id"]
+
+    listed = await house.done("hale", "corrections", "--agent", "corrected")
+    by_another = await house.runs("hale", "withdraw", correction, "--why", "No.")
+    withdrawn = await house.done("gus", "withdraw", correction, "--why", "It was another task.")
+    after = await house.done("gus", "corrections", "--task", "t2/corrected")
+
+    assert f"\n{correction}  t2/corrected  Latin alone.  " in listed
+    by_another.refused()
+    assert re.search(r"withdrawn   \S+ \S+Z It was another task\.", withdrawn)
+    assert after == "There are no such corrections.\n"
 
 
 # Who says yes, and to what

@@ -8,7 +8,6 @@ import typer
 
 from tutelage.cli.arguments import AgentName, AsJson, RequestId
 from tutelage.cli.commands import at_runtime, examples, once
-from tutelage.cli.exits import Exit
 from tutelage.cli.layout import print_named, print_table, tell
 from tutelage.cli.pages import listed
 from tutelage.cli.problems import CommandError, fields_line
@@ -46,9 +45,8 @@ async def put(
     except TutelageError as error:
         if not error.fields:
             raise
-        wrong = [f"{written.place(path.removeprefix('spec.'))}: {what.rstrip('.')}" for path, what in error.fields]
-        line = f"{written.name} cannot be taken: {fields_line(wrong, error)}."
-        raise CommandError(line, Exit.REFUSED) from None
+        wrong = fields_line(error, lambda path: written.place(path.removeprefix("spec.")))
+        raise CommandError(f"{written.name} cannot be taken: {wrong}") from None
     tell(agent, as_json, _print)
 
 

@@ -39,7 +39,8 @@ MEANINGS: Mapping[Exit, str] = MappingProxyType(
         Exit.STOPPED: "Ctrl-C. What was waited for goes on.",
     }
 )
-# What every command can end with; what only one that waits can; what only one that waits for a turn can.
+# What every command can end with; one that waits; one that follows a turn to its end, or to its need of a person.
 ANY = (Exit.DONE, Exit.REFUSED, Exit.USAGE, Exit.UNREACHABLE)
 OF_A_WAIT = (Exit.TIMED_OUT, Exit.STOPPED)
-OF_A_TURN = (Exit.FAILED, Exit.ABANDONED, Exit.WAITING, Exit.INTERRUPTED)
+ENDS_OF_A_TURN = (Exit.FAILED, Exit.ABANDONED)
+NEEDS_OF_A_TURN = (Exit.WAITING, Exit.INTERRUPTED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
 import grpc
@@ -73,16 +73,15 @@ def told(error: TutelageError, at: Service) -> str:
     return f"{_said(error)} {_what_to_do(error)}".rstrip()
 
 
-def fields_line(fields: list[str], error: TutelageError) -> str:
-    """Name every wrong field in a line; also how many the service had no room for."""
-    more = int(error.metadata.get("fields_left_out", "0"))
-    left_out = [f"and {more} more"] if more else []
-    return "; ".join([*fields, *left_out])
+def fields_line(error: TutelageError, called: Callable[[str], str] = str) -> str:
+    """Name every wrong field in a line, as it is `called` here; also how many the service had no room for."""
+    wrong = [f"{called(path)}: {what.rstrip('.')}" for path, what in error.fields]
+    more = error.metadata.get("fields_left_out")
+    return "; ".join([*wrong, f"and {more} more"] if more else wrong) + "."
 
 
 def _said(error: TutelageError) -> str:
-    wrong = [f"{path}: {what.rstrip('.')}" for path, what in error.fields]
-    return (fields_line(wrong, error) if wrong else error.message).rstrip(".") + "."
+    return fields_line(error) if error.fields else error.message.rstrip(".") + "."
 
 
 def _what_to_do(error: TutelageError) -> str:

@@ -7,6 +7,7 @@ commands to choose from, and changes nothing (`runtime.md` R6.5).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -17,9 +18,10 @@ from tutelage.cli.commands import at_runtime, once
 from tutelage.cli.exits import Exit
 from tutelage.cli.following import turn_of, wait_for
 from tutelage.cli.layout import tell
-from tutelage.cli.problems import CommandError
+from tutelage.cli.problems import CommandError, fields_line
 from tutelage.cli.turn_layout import print_facts, print_unfinished
 from tutelage.client import Tutelage
+from tutelage.errors import TutelageError
 from tutelage.runtime.v1.turns_pb2 import Resolution, ResumeTurnRequest, RunAgain, Turn
 
 Words = list[str] | None
@@ -45,11 +47,24 @@ async def resume(
     if turn.unfinished and not resolutions:
         _ask_of(turn, as_json)
     request = ResumeTurnRequest(turn_id=turn_id, resolutions=resolutions, request_id=once(request_id))
-    resumed = (await runtime.turns.ResumeTurn(request)).turn
+    resumed = await _resumed(runtime, request)
     if wait:
         await wait_for(runtime, turn_id, timeout, as_json)
     else:
         tell(resumed, as_json, print_facts)
+
+
+async def _resumed(runtime: Tutelage, request: ResumeTurnRequest) -> Turn:
+    def called(path: str) -> str:
+        place = re.match(r"resolutions\[(\d+)\]", path)
+        return request.resolutions[int(place[1])].call_id if place else "the turn"
+
+    try:
+        return (await runtime.turns.ResumeTurn(request)).turn
+    except TutelageError as error:
+        if not error.fields:
+            raise
+        raise CommandError(fields_line(error, called)) from None
 
 
 def _ask_of(turn: Turn, as_json: bool) -> None:
