@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import re
+import sys
 from asyncio.subprocess import Process
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-from tests.client.commands import Ran, ran, started
+from tests.client.commands import Ran, clean, ran, started
+from tests.client.runtime_double import WAIT_SECONDS
 from tests.services.service import Service
 
 
@@ -41,6 +45,21 @@ class Desk:
     async def starts(self, agent: str, *options: str) -> str:
         """Give an agent work, and return the turn."""
         return str((await self.told("turn", "start", agent, "Go on.", *options))["id"])
+
+    async def bash(self, script: str, who: str = "gus") -> Ran:
+        """Run a script in bash, where `tutelage` is found."""
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        process = await asyncio.create_subprocess_exec(
+            *("bash", "--norc", "-c", script),
+            cwd=self.folder,
+            env={**clean(), **self.settings(who), "PATH": path},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(4 * WAIT_SECONDS):
+            out, err = await process.communicate()
+        assert process.returncode is not None
+        return Ran(process.returncode, out.decode(), err.decode())
 
     def stays(self, *arguments: str, who: str = "gus") -> AbstractAsyncContextManager[Process]:
         """Start a command that stays."""

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import shutil
-import sys
-from pathlib import Path
 
 import pytest
 
-from tests.client.commands import clean
-from tests.client.runtime_double import WAIT_SECONDS
 from tests.commands.desk import Desk
 from tests.services.service import Service
 
@@ -30,27 +24,13 @@ complete_words tutelage turn start completed-
 """
 
 
-async def bash(desk: Desk, script: str) -> str:
-    """Run a script in bash, where `tutelage` is found, signed in."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    process = await asyncio.create_subprocess_exec(
-        "bash", "--norc", "-c", script,
-        cwd=desk.folder, env={**clean(), **desk.settings("gus"), "PATH": path},
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    async with asyncio.timeout(4 * WAIT_SECONDS):
-        out, err = await process.communicate()
-    assert err == b"", err
-    return out.decode()
-
-
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 async def test_bash_completes_commands_and_the_names_that_there_are(desk: Desk, service: Service) -> None:
     """Where nobody is signed in nothing is said: at a prompt no error helps."""
     for name in ("completed-1", "completed-2"):
         await service.agent(name, {"say": "Hello."})
 
-    commands, agents, nobody = (await bash(desk, COMPLETE)).splitlines()
+    commands, agents, nobody = (await desk.bash(COMPLETE)).out.splitlines()
 
     assert sorted(commands.split()) == ["wait", "watch"]
     assert agents.split() == ["completed-1", "completed-2"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 import pytest
 from tutelage.cli.exits import Exit
 
-from tests.client.commands import finished, heard
+from tests.client.commands import Ran, finished, heard
 from tests.commands.desk import Desk, found, lines_of
 from tests.services.service import Service, calls
 
@@ -150,13 +151,16 @@ async def test_a_turn_that_failed_and_one_that_was_ended_have_codes_of_their_own
 
 
 async def test_a_wait_has_its_time_and_says_how_to_go_on(desk: Desk, service: Service) -> None:
+    """At a terminal it says meanwhile what the turn does, on standard error."""
     await service.agent("slow", {"say": "At last.", "delay_ms": 4_000})
     turn_id = await desk.starts("slow")
 
     made = await desk.runs("turn", "wait", turn_id, "--timeout", "0.2")
 
     assert made.refused(Exit.TIMED_OUT) == f"tutelage: 0.2 s are over. To go on: `tutelage turn wait {turn_id}`"
-    assert await desk.done("turn", "wait", turn_id) == "At last.\n"
+    ended = await desk.runs("turn", "wait", turn_id, TTY_COMPATIBLE="1", TERM="xterm")
+    assert (ended.code, ended.out) == (0, "At last.\n")
+    assert "task_started" in ended.err
 
 
 # Following it
@@ -231,8 +235,17 @@ async def test_the_journal_is_printed_line_by_line(desk: Desk, service: Service)
     records = await service.records(turn_id)
     assert [each["chain"] for each in told] == [record.chain for record in records]
     assert [int(line.split()[0]) for line in said.splitlines()] == [record.line for record in records]
-    assert "turn_given: gus asks noted: Go." in said
+    assert re.match(r"   1  \S+ \S+Z  noted +turn_given: gus asks noted: Go\.\n", said)
     assert "read_note#1" in said
+
+
+async def test_who_has_read_enough_of_it_ends_it_quietly(desk: Desk, service: Service) -> None:
+    await talker(service, "piped")
+    turn_id = (await desk.told("turn", "start", "piped", "Go.", "--wait"))["id"]
+
+    made = await desk.bash(f"tutelage records {turn_id} | true; exit ${{PIPESTATUS[0]}}")
+
+    assert made == Ran(0, "", "")
 
 
 async def test_turns_are_listed_by_what_they_are(desk: Desk, service: Service) -> None:

@@ -57,9 +57,9 @@ def message_dict(message: Message) -> dict[str, Any]:
     return told
 
 
-def print_line(line: str, style: str = "") -> None:
+def print_line(line: str, *, bold: bool = False) -> None:
     """Print a line as it stands. It is not broken, however narrow the terminal is."""
-    Console(highlight=False).print(Text(line, style=style), soft_wrap=True)
+    typer.secho(line, bold=bold or None)
 
 
 def print_aside(line: str) -> None:
@@ -69,7 +69,7 @@ def print_aside(line: str) -> None:
 
 def print_named(title: str, named: Iterable[tuple[str, str]]) -> None:
     """Print a title, and what there is to say by name; what is empty is left out."""
-    print_line(shown(title), "bold")
+    print_line(shown(title), bold=True)
     for name, value in named:
         if value:
             print_line(f"  {name:<12}{shown(value)}")
@@ -85,7 +85,7 @@ def print_below(name: str, lines: str) -> None:
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], most: int = CELL_CHARACTERS) -> None:
     """Print a table, `most` characters of each cell."""
     cells = [[shown(cell, most) for cell in row] for row in rows]
-    print_line(title, "bold")
+    print_line(title, bold=True)
     console = Console(highlight=False)
     if console.is_terminal:
         _print_framed(console, columns, cells)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -43,11 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except CommandError as problem:
         fail(str(problem), problem.code)
     except UnicodeEncodeError as error:
-        fail(f"This is no text in UTF-8: {error.object!r}", Exit.USAGE)
-    except BrokenPipeError:
-        # Whoever read has read enough. Nothing may be written at the end either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(Exit.DONE) from None
+        fail(f"{error.object!r} cannot be written in {error.encoding}.", Exit.USAGE)
     except OSError as error:
         fail(f"{error.strerror or error}: {error.filename or ''}".removesuffix(": "))
     except (typer.Abort, KeyboardInterrupt):

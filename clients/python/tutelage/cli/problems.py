@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
@@ -45,9 +47,15 @@ class CommandError(Exception):
 
 
 def run(command: Coroutine[Any, Any, None], at: Service = "runtime") -> None:
-    """Run a command that speaks to a service. Raises CommandError for what the service refuses."""
+    """Run a command that speaks to a service. Raises CommandError for what the service refuses.
+
+    Where whoever reads its output has read enough (`| head`), it is done.
+    """
     try:
         asyncio.run(command)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be written goes nowhere
+        raise SystemExit(Exit.DONE) from None
     except TutelageError as error:
         raise CommandError(told(error, at), code_of(error)) from None
 

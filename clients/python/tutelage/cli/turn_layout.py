@@ -71,8 +71,7 @@ def print_turns(turns: Iterable[Turn]) -> None:
 
 def record_line(record: Record) -> str:
     """Tell a record in a line."""
-    told = f"{record.line:>4}  {time_of(record.time)}  {record.address:<20}  {line_of(record)}"
-    return shown(told)
+    return f"{record.line:>4}  {time_of(record.time)}  {shown(record.address):<20}  {shown(line_of(record))}"
 
 
 def print_unfinished(turn_id: str, calls: Sequence[UnfinishedCall]) -> None:
