@@ -43,7 +43,9 @@ async def start(
         list[str] | None, typer.Argument(metavar="WORDS|-", help="What it is asked; -: standard input.")
     ] = None,
     file: Annotated[Path | None, typer.Option(metavar="FILE", help="What it is asked, from a file.")] = None,
-    conversation: Annotated[str, typer.Option(metavar="ID", help="In this one, opened where it is new.")] = "",
+    conversation: Annotated[
+        str, typer.Option(metavar="ID", help="In this one, opened where it is new. None: under the request's id.")
+    ] = "",
     skill: Annotated[str, typer.Option(help="The skill. None: the agent's only one.")] = "",
     scope: Annotated[str, typer.Option(help="What it is charged to: team:42.")] = "",
     work_for: Annotated[str, typer.Option("--for", metavar="ACCOUNT", help="For whom it is. None: you.")] = "",
