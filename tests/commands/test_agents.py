@@ -98,6 +98,15 @@ async def test_what_the_service_refuses_is_named_with_its_line_too(desk: Desk) -
     assert "; line 6, tools[1].tool: " in line
 
 
+async def test_a_file_that_cannot_be_read_is_one_line(desk: Desk) -> None:
+    (desk.folder / "latin.yaml").write_bytes(b"purpose: caf\xe9\n")
+
+    latin, missing = [await desk.runs("agent", "put", name) for name in ("latin.yaml", "nowhere.yaml")]
+
+    assert latin.refused(Exit.USAGE) == "tutelage: latin.yaml is no text in UTF-8."
+    assert missing.refused(Exit.USAGE) == "tutelage: nowhere.yaml cannot be read: No such file or directory."
+
+
 async def test_who_may_not_register_agents_is_told_which_role_does(desk: Desk) -> None:
     made = await desk.runs("agent", "put", "-", stdin="name: a\nhosted: {model: scripted:a}\n")
 

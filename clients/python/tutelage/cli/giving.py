@@ -19,7 +19,7 @@ from tutelage.cli.following import show_to_its_end, wait_for
 from tutelage.cli.layout import print_aside, print_json_line, print_named, tell
 from tutelage.cli.problems import CommandError, code_of, told
 from tutelage.cli.setting_words import setting_of
-from tutelage.cli.spec_files import STDIN, text_of
+from tutelage.cli.texts import STDIN, text_of
 from tutelage.client import Tutelage
 from tutelage.errors import TutelageError
 from tutelage.journal_lines import state_name

@@ -8,10 +8,8 @@ its line; so is what the service refuses of it.
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import yaml
@@ -20,8 +18,7 @@ from google.protobuf.message import Message
 
 from tutelage.cli.exits import Exit
 from tutelage.cli.problems import CommandError
-
-STDIN = "-"
+from tutelage.cli.texts import called, text_of
 
 Wanted = TypeVar("Wanted", bound=Message)
 
@@ -42,15 +39,6 @@ class Written(Generic[Wanted]):
         return f"line {self.lines[around]}, {path}" if around else path
 
 
-def text_of(name: str) -> str:
-    """Read a file, or standard input by `-`. Raises CommandError for what is no text."""
-    try:
-        content = sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
-        return content.decode()
-    except UnicodeDecodeError:
-        raise CommandError(f"{_called(name)} is no text in UTF-8.", Exit.USAGE) from None
-
-
 def message_of(name: str, message: Wanted) -> Written[Wanted]:
     """Read a file into a message. Raises CommandError naming everything that is wrong, and where."""
     text = text_of(name)
@@ -67,7 +55,7 @@ def message_of(name: str, message: Wanted) -> Written[Wanted]:
     reading.read(root, message, "")
     if reading.wrong:
         raise _refusal(name, reading.wrong)
-    return Written(message, _called(name), reading.lines)
+    return Written(message, called(name), reading.lines)
 
 
 @dataclass(slots=True)
@@ -199,9 +187,5 @@ def _yaml_problem(error: yaml.YAMLError) -> str:
     return f"line {mark.line + 1}: {what}" if mark is not None else what
 
 
-def _called(name: str) -> str:
-    return "What came on standard input" if name == STDIN else name
-
-
 def _refusal(name: str, wrong: Sequence[str]) -> CommandError:
-    return CommandError(f"{_called(name)} cannot be taken: {'; '.join(wrong)}.", Exit.USAGE)
+    return CommandError(f"{called(name)} cannot be taken: {'; '.join(wrong)}.", Exit.USAGE)
