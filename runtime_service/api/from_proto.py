@@ -5,7 +5,16 @@ from __future__ import annotations
 from tutelage.runtime.v1 import agents_pb2, approval_setting_pb2, effects_pb2, tools_pb2
 
 from runtime_service.api.checks import Fields
-from runtime_service.domain.agents import AgentSpec, AgentTool, HostedLoop, HostTool, Limits, Skill, ToolUse
+from runtime_service.domain.agents import (
+    AgentSpec,
+    AgentTool,
+    DelegateTool,
+    HostedLoop,
+    HostTool,
+    Limits,
+    Skill,
+    ToolUse,
+)
 from runtime_service.domain.effects import Declaration, Effects
 from runtime_service.domain.principals import Principal
 from runtime_service.domain.problems import NotInThisRelease
@@ -127,10 +136,12 @@ def _tool_use(message: agents_pb2.ToolUse, path: str, fields: Fields) -> ToolUse
             return HostTool(fields.name(f"{path}.tool", message.tool))
         case "agent":
             return AgentTool(fields.name(f"{path}.agent", message.agent))
-        case "delegate" | "mcp_server" as kind:
+        case "delegate":
+            return DelegateTool(fields.name(f"{path}.delegate", message.delegate))
+        case "mcp_server" as kind:
             raise NotInThisRelease(f"A tool by {kind}")
         case _:
-            fields.refuse(path, "Say what it is: a tool or an agent.")
+            fields.refuse(path, "Say what it is: a tool, an agent or a delegate.")
             return None
 
 

@@ -137,17 +137,21 @@ class Shown:
     # The version that its calls run, for as long as the task lasts: a deploy changes nothing of it.
     agent_version: str = ""
     skill: str = ""
+    # Its calls remember those before them (R9).
+    delegate: bool = False
 
 
 def tools_hash(tools: Sequence[Shown]) -> str:
     """Hash what a task's model is shown, in its order, with its words (R6.2): docs/fingerprints.md."""
     each = (
-        lp(one.declaration.hash, one.declaration.description, one.agent, one.agent_version, one.skill) for one in tools
+        lp(one.declaration.hash, one.declaration.description, one.agent, one.agent_version, one.skill)
+        + (lp("delegate") if one.delegate else b"")
+        for one in tools
     )
     return hashlib.sha256(b"tutelage.tools.v1\0" + b"".join(each)).hexdigest()
 
 
-def skill_tools(spec: AgentSpec, effects: Effects) -> list[Shown]:
+def skill_tools(spec: AgentSpec, effects: Effects, *, delegate: bool) -> list[Shown]:
     """Return an agent's skills as tools (R1.5)."""
     return [
         Shown(
@@ -161,6 +165,7 @@ def skill_tools(spec: AgentSpec, effects: Effects) -> list[Shown]:
             agent=spec.name,
             agent_version=spec.version,
             skill=skill.name,
+            delegate=delegate,
         )
         for skill in (spec.skills or (Skill(),))
     ]

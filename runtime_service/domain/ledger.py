@@ -24,6 +24,7 @@ from runtime_service.domain.addresses import Address
 from runtime_service.domain.agents import Shown
 from runtime_service.domain.approvals import Approval, ApprovalState
 from runtime_service.domain.calls import Call
+from runtime_service.domain.earlier import DelegateCall
 from runtime_service.domain.effects import Declaration
 from runtime_service.domain.hosts import CallId, Incarnation, Session
 from runtime_service.domain.journal import Record
@@ -202,11 +203,14 @@ class Ledger:
     living: frozenset[str] = frozenset()
     records: list[tuple[Turn, Record]] = field(default_factory=list)
     news: list[News] = field(default_factory=list)
+    # Calls of delegates that returned, each by the turn whose last record says so.
+    delegate_calls: list[tuple[Turn, DelegateCall]] = field(default_factory=list)
     # What hosts declared, and the lists of tools that tasks were shown: kept once each, by their hash.
     declared: dict[tuple[str, str, str], Declaration] = field(default_factory=dict)
     tool_lists: dict[tuple[str, str], tuple[Shown, ...]] = field(default_factory=dict)
     _records: list[tuple[Turn, Record]] = field(default_factory=list)
     _news: list[News] = field(default_factory=list)
+    _delegate_calls: list[tuple[Turn, DelegateCall]] = field(default_factory=list)
 
     def run(self, unit: Unit[T_co]) -> T_co:
         """Run a unit, all or nothing. A writer's unit that is refused is its last, unless it harmed nothing."""
@@ -218,13 +222,14 @@ class Ledger:
                 lose_hold(unit)
             for table in tables:
                 table.drop()
-            self._records, self._news = [], []
+            self._records, self._news, self._delegate_calls = [], [], []
             raise
         for table in tables:
             table.keep()
         self.records += self._records
         self.news += self._news
-        self._records, self._news = [], []
+        self.delegate_calls += self._delegate_calls
+        self._records, self._news, self._delegate_calls = [], [], []
         return answer
 
     def turn(self, turn_id: TurnId) -> Turn:
@@ -270,6 +275,10 @@ class Ledger:
     def tell(self, feed: str, tenant: str, kind: str, subject: str, detail: str = "") -> None:
         """Add a line to a feed, written with what it tells of."""
         self._news.append(News(feed, tenant, kind, subject, detail))
+
+    def remember_call(self, turn: Turn, call: DelegateCall) -> None:
+        """Keep what a delegate's call returned, by the turn's last record (R9)."""
+        self._delegate_calls.append((turn, call))
 
     def declare(self, tenant: str, declarations: Iterable[Declaration]) -> None:
         """Keep what a host declares: the newest of a name holds for new tasks (R1.4)."""

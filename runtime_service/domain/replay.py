@@ -46,6 +46,8 @@ class TaskPast:
     """What was recorded of one agent's call."""
 
     started: TaskStarted | None = None
+    # Where it was started in the journal. 0: by the writer at work.
+    line: int = 0
     take_ups: list[InstructionsTakenUp] = field(default_factory=list)
     replies: list[ModelReplied] = field(default_factory=list)
     # What the model was told of what it handed back and did not fit, by the step that handed it back.
@@ -67,7 +69,7 @@ class Past:
         self._calls_by_approval: dict[str, CallPast] = {}
         self._calls_by_attempt: dict[str, CallPast] = {}
         for record in records:
-            self.add(record.address, record.what)
+            self.add(record.address, record.what, record.line)
 
     def task(self, address: str) -> TaskPast:
         """Return what was recorded of an agent's call: empty where nothing was."""
@@ -77,12 +79,12 @@ class Past:
         """Return what was recorded of a call by the agent at that address."""
         return self._tasks[address].calls[invocation]
 
-    def add(self, address: str, what: What) -> None:
-        """Take a record in."""
+    def add(self, address: str, what: What, line: int = 0) -> None:
+        """Take a record in; with its line, where an earlier writer wrote it."""
         task = self._tasks[address]
         match what:
             case TaskStarted():
-                task.started = what
+                task.started, task.line = what, line
             case InstructionsTakenUp():
                 task.take_ups.append(what)
             case ModelReplied():

@@ -10,6 +10,7 @@ NO_SUCH_TOOL = "There is no tool of this name."
 NOT_TO_BE_HAD = "This tool is not to be had now."
 NOBODY_ANSWERED = "Nobody answered in time, so this call did not run."
 INSTRUCTIONS_CHANGED = "The instructions changed, so this call did not run. Propose it again if it is still right."
+LEFT_OUT = "This conversation is longer than what you are shown of it: its beginning is left out."
 TOOK_TOO_LONG = "This tool took too long."
 
 MOST_OUTCOME_CHARACTERS = 2_000

@@ -231,14 +231,6 @@ class Conversation:
         return ConversationKey(self.tenant, self.id)
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
-    """An earlier turn of a branch, as a later one sees it: what was asked, and what was handed back (R9)."""
-
-    input: str
-    output: str
-
-
 def busy(open_turns: list[Turn], after_turn_id: str) -> Turn | None:
     """Return the turn of that branch that has not ended, the last that was given; None where the branch is free."""
     on_branch = [turn for turn in open_turns if turn.after_turn_id == after_turn_id]

@@ -9,20 +9,21 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from runtime_service.domain import told
 from runtime_service.domain.addresses import Address, depth_of, path_of, root_address
 from runtime_service.domain.agents import Agent, AgentSpec, HostedLoop, Skill, tools_hash
+from runtime_service.domain.earlier import Earlier, Said
 from runtime_service.domain.journal import InstructionsTakenUp, ModelReplied, RequestedCall, TaskStarted, ToolEnd
 from runtime_service.domain.problems import NoSuchThing
 from runtime_service.domain.rules import Level, SettingInForce
-from runtime_service.domain.turns import Said
 from runtime_service.engine.budget import Budget
 from runtime_service.engine.gate import Gate
 from runtime_service.engine.handing_back import asked_for, does_not_fit, handed_back
 from runtime_service.engine.making import Leave, Making, Task
+from runtime_service.engine.memory import Memory
 from runtime_service.engine.models import (
     PRICE_UNKNOWN,
     Asked,
@@ -58,6 +59,7 @@ class AgentLoop:
         catalogue: Catalogue,
         teaching: Teaching,
         words: Words,
+        memory: Memory,
     ) -> None:
         self._writer = writer
         self._words = words
@@ -66,21 +68,21 @@ class AgentLoop:
         self._toolbox = toolbox
         self._catalogue = catalogue
         self._teaching = teaching
+        self._memory = memory
 
-    async def run(self, earlier: Sequence[Said]) -> str:
-        """Run the turn's own agent and return what it hands back.
+    async def run(self, earlier: Earlier) -> str:
+        """Run the turn's own agent, behind the earlier turns of its branch, and return what it hands back.
 
         Raises `ModelRefused`, `OutputDoesNotFit` and `LimitReached`, which end the turn.
         """
         turn = self._writer.turn
         agent = await self._agent(turn.agent, turn.agent_version)
         self._budget = Budget(turn, agent.spec.limits, self._writer.past)
-        history = [message for said in earlier for message in (Asked(said.input), Replied(said.output))]
-        skill = _skill(agent, turn.skill)
-        return await self._run(root_address(turn.agent), agent, skill, turn.input, turn.settings, history)
+        root, skill = root_address(turn.agent), _skill(agent, turn.skill)
+        return await self._run(root, agent, skill, turn.input, turn.settings, lambda: earlier)
 
-    async def _run_below(self, making: Making, leave: Leave) -> str:
-        """Run an agent that another one calls as a tool; return what it hands back, as JSON text (R1.5).
+    async def _run_below(self, making: Making, leave: Leave) -> tuple[str, Said]:
+        """Run an agent that another one calls as a tool; return what it hands back, as JSON text, and what was said.
 
         Raises `YesGone` where the yes on which it was to begin has fallen.
         """
@@ -91,8 +93,9 @@ class AgentLoop:
         text = leave.input_json if skill.input_schema_json else str(json.loads(leave.input_json)["input"])
         own = agent.spec.approve
         adds = (SettingInForce(Level.AGENT, own, only_adds=True),) if own is not None else ()
-        output = await self._run(address, agent, skill, text, (*adds, *task.settings), [], leave.approval_id)
-        return output if skill.output_schema_json else told.as_json(output)
+        remembers = await self._memory.of(making.delegate, address) if making.delegate else Earlier
+        output = await self._run(address, agent, skill, text, (*adds, *task.settings), remembers, leave.approval_id)
+        return output if skill.output_schema_json else told.as_json(output), Said(text, output)
 
     async def _run(
         self,
@@ -101,16 +104,17 @@ class AgentLoop:
         skill: Skill,
         text: str,
         settings: tuple[SettingInForce, ...],
-        history: Sequence[Message],
+        remembers: Callable[[], Earlier],
         approval_id: str = "",
     ) -> str:
-        task, block_text = await self._begin(address, agent, skill, settings, approval_id)
-        messages: list[Message] = [*history, Asked(text)]
+        task, block_text, earlier = await self._begin(address, agent, skill, settings, remembers, approval_id)
+        left_out = told.LEFT_OUT if earlier.cut else ""
+        messages: list[Message] = [*_messages(earlier), Asked(text)]
         asked, taken_up = 0, 0
         # Each new reply is paid for: the turn's limits end it.
         for step in itertools.count(1):
             task = replace(task, step=step)
-            system = tuple(part for part in (agent.spec.purpose, asked_for(skill), block_text) if part)
+            system = tuple(part for part in (agent.spec.purpose, asked_for(skill), left_out, block_text) if part)
             replied = await self._reply(task, agent.spec, system, messages, asked)
             messages.append(_as_said(replied))
             if not replied.calls:
@@ -133,9 +137,10 @@ class AgentLoop:
         agent: Agent,
         skill: Skill,
         settings: tuple[SettingInForce, ...],
+        remembers: Callable[[], Earlier],
         approval_id: str,
-    ) -> tuple[Task, str]:
-        """Begin the task, or find it begun: its block and its tools stand as they did then.
+    ) -> tuple[Task, str, Earlier]:
+        """Begin the task, or find it begun: its block, its tools and what it remembers stand as they did then.
 
         On a yes it begins in the transaction that finds it standing (R3.6): raises `YesGone`.
         """
@@ -151,8 +156,10 @@ class AgentLoop:
         block = await writer.until_there(begun, begins_on)
         if started is not None:
             tools = await self._toolbox.kept(turn.tenant, started.tools_hash)
+            earlier = remembers()
         else:
             tools = await self._toolbox.for_new_task(turn.tenant, agent.spec)
+            earlier = remembers()
             started = TaskStarted(
                 task_id=new.id,
                 words=block.words,
@@ -169,7 +176,7 @@ class AgentLoop:
                 await written
             writer.past.add(address, started)
         named = {shown.declaration.name: shown for shown in tools}
-        return Task(address, started, started.block, settings, named), block.text
+        return Task(address, started, started.block, settings, named), block.text, earlier
 
     async def _take_up(self, task: Task, number: int) -> tuple[Task, str]:
         """Take the instructions up that changed while the task waited: its next request carries them (R3.6)."""
@@ -232,6 +239,10 @@ class AgentLoop:
         if agent is None:
             raise NoSuchThing("agent", name)
         return agent
+
+
+def _messages(earlier: Earlier) -> list[Message]:
+    return [message for said in earlier.said for message in (Asked(said.input), Replied(said.output))]
 
 
 def _skill(agent: Agent, name: str) -> Skill:

@@ -17,6 +17,7 @@ from dataclasses import replace
 from runtime_service.domain import canonical_json, told
 from runtime_service.domain.addresses import path_of
 from runtime_service.domain.canonical_json import JsonProblem
+from runtime_service.domain.earlier import Said
 from runtime_service.domain.effects import Declaration
 from runtime_service.domain.journal import DecidedAtOnce, RequestedCall, ToolDone, ToolEnd
 from runtime_service.domain.ledger import YesGone
@@ -32,13 +33,13 @@ from runtime_service.engine.making import JudgeAgain, Leave, Making, NotToBeHad,
 from runtime_service.engine.models import ModelRefused
 from runtime_service.engine.questions import Questions
 from runtime_service.engine.toolbox import Toolbox
-from runtime_service.engine.writer import Branches, Writer
+from runtime_service.engine.writer import FOR_A_PERSON, Branches, Writer
 from runtime_service.teaching_link import Teaching
 
 MOST_INPUT_BYTES = 256 * 1024
 
-# Runs an agent that another one calls as a tool, and returns what it hands back, as JSON text.
-RunAgent = Callable[[Making, Leave], Awaitable[str]]
+# Runs an agent that another one calls as a tool, and returns what it hands back, as JSON text, with what was said.
+RunAgent = Callable[[Making, Leave], Awaitable[tuple[str, Said]]]
 
 
 class Gate:
@@ -58,7 +59,7 @@ class Gate:
     ) -> list[ToolDone]:
         """Take a reply's calls through, side by side; return their results, in the reply's order."""
         open_calls = [call for call in calls if self._past(task, call).done is None]
-        makings = [making for call in open_calls if (making := self._make(task, said, call)) is not None]
+        makings = _in_line([making for call in open_calls if (making := self._make(task, said, call)) is not None])
         judged = [(making, self._judge(making)) for making in makings if not self._begun(making)]
         if asked := [(making, ruling) for making, ruling in judged if ruling.verdict is Verdict.ASK]:
             self._refuse_a_call(asked[0][0])
@@ -82,6 +83,7 @@ class Gate:
     async def _branch(self, branches: Branches, making: Making, run_agent: RunAgent) -> None:
         """Take one call through. One that fails keeps its place: the turn ends by it, and is not let go of."""
         await self._take_through(making, run_agent)
+        self._writer.wake(_done(making.task, making.call.invocation))
         branches.ended()
 
     # Before anything runs: the input and the rules
@@ -172,17 +174,41 @@ class Gate:
         if not making.shown.agent:
             await self._attempts.run(making, leave)
             return
+        await self._its_place(making)
         if self._writer.past.task(making.address).started is None:
             await self._questions.check(making, leave)
         try:
-            output_json = await run_agent(making, leave)
+            output_json, said = await run_agent(making, leave)
         except (ModelRefused, OutputDoesNotFit) as problem:
             finish(self._writer, making, ToolEnd.FAILED, told.as_json(str(problem)), leave=leave)
         else:
-            finish(self._writer, making, ToolEnd.RETURNED, output_json, leave=leave)
+            finish(self._writer, making, ToolEnd.RETURNED, output_json, leave=leave, said=said)
+
+    async def _its_place(self, making: Making) -> None:
+        """Wait until the calls that it begins behind have their results (R9)."""
+        calls = self._writer.past.task(making.task.address).calls
+        while ahead := [number for number in making.behind if calls[number].done is None]:
+            await self._writer.rest(FOR_A_PERSON, *(_done(making.task, number) for number in ahead))
 
     def _past(self, task: Task, call: RequestedCall) -> CallPast:
         return self._writer.past.call(task.address, call.invocation)
+
+
+def _in_line(makings: Sequence[Making]) -> list[Making]:
+    """Place each call of a delegate behind those before it: one after the other, in the reply's order (R9)."""
+    before: dict[str, tuple[int, ...]] = {"": ()}
+    placed = []
+    for making in makings:
+        behind = before.setdefault(making.delegate, ())
+        placed.append(replace(making, behind=behind))
+        if making.delegate:
+            before[making.delegate] = (*behind, making.call.invocation)
+    return placed
+
+
+def _done(task: Task, invocation: int) -> str:
+    """Name the word that a call has its result."""
+    return f"done:{task.address}#{invocation}"
 
 
 def _input_problem(input_json: str, declaration: Declaration) -> str | None:

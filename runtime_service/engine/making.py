@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from runtime_service.domain import told
 from runtime_service.domain.addresses import Address, below
 from runtime_service.domain.agents import Shown
+from runtime_service.domain.earlier import DelegateCall, Said, delegate_of
 from runtime_service.domain.hosts import CallId
 from runtime_service.domain.journal import BlockReceipt, RequestedCall, TaskStarted, ToolDone, ToolEnd, What
 from runtime_service.domain.rules import SettingInForce
@@ -41,11 +42,18 @@ class Making:
     said: str
     # It was judged anew and needs no answer: an earlier one is not used.
     free: bool = False
+    # The calls of its reply that it begins behind: those before it of the same delegate (R9).
+    behind: tuple[int, ...] = ()
 
     @property
     def address(self) -> Address:
         """Where the call stands."""
         return below(self.task.address, self.call.tool, self.call.invocation)
+
+    @property
+    def delegate(self) -> str:
+        """Which delegate is called. Empty: none."""
+        return delegate_of(self.task.address, self.shown.agent) if self.shown.delegate else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +89,25 @@ def finish(
     output_json: str,
     *,
     leave: Leave | None = None,
+    said: Said | None = None,
     call_id: str = "",
     before: tuple[What, ...] = (),
     copied_results: tuple[CallId, ...] = (),
     copied_resolutions: tuple[CallId, ...] = (),
 ) -> asyncio.Future[Turn]:
-    """Record a call's result, behind the records that lead to it, and what came of it for whoever approved it."""
+    """Record a call's result, behind the records that lead to it, and what came of it for whoever approved it.
+
+    `said`: what an agent was asked and handed back, which a delegate remembers.
+    """
     call = making.call
     note = leave.note if leave is not None and end in _RAN else ""
     done = ToolDone(call_id, call.invocation, call.tool, output_json, end, note)
     asked = writer.past.call(making.task.address, call.invocation).asked
     came = told.outcome(done) if leave is not None and leave.approval_id else ""
+    remembered = None
+    if making.delegate and said is not None:
+        remembered = DelegateCall(making.delegate, said)
+        writer.delegate_calls.append(remembered)
     return writer.record(
         making.task.address,
         *before,
@@ -99,6 +115,7 @@ def finish(
         closed={asked[-1].approval_id: came} if asked else {},
         copied_results=copied_results,
         copied_resolutions=copied_resolutions,
+        remembered=remembered,
     )
 
 

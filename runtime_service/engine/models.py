@@ -156,9 +156,9 @@ Message = Asked | Replied | ToolResult | DidNotFit
 class ModelRequest:
     """What a model is asked.
 
-    `system` are the parts of the system prompt that are not empty: purpose, skill, and the instruction block
-    last. `messages` are earlier turns (what was asked, what was handed back), then this call from its own
-    `Asked` on.
+    `system` are the parts of the system prompt that are not empty: purpose, skill, a sentence where earlier
+    turns are left out, and the instruction block last. `messages` are earlier turns (what was asked, what was
+    handed back), or a delegate's earlier calls, then this call from its own `Asked` on.
     """
 
     model: str

@@ -17,16 +17,18 @@ from typing import Any, Protocol
 import structlog
 
 from runtime_service.domain.approvals import Approval
+from runtime_service.domain.earlier import Earlier
 from runtime_service.domain.journal import Record, TurnEnd
 from runtime_service.domain.ledger import Ledger
 from runtime_service.domain.problems import ApprovalRequired, LimitReached, PartUnavailable, WriterSuperseded
-from runtime_service.domain.turns import Said, Turn, TurnId, TurnState
+from runtime_service.domain.turns import Turn, TurnId, TurnState
 from runtime_service.engine.agent_loop import AgentLoop
 from runtime_service.engine.committer import Committer
 from runtime_service.engine.gate import Gate
 from runtime_service.engine.handing_back import OutputDoesNotFit
 from runtime_service.engine.hosts import Hosts
 from runtime_service.engine.lease import Lease
+from runtime_service.engine.memory import DelegateCalls, Memory
 from runtime_service.engine.models import ModelRefused, Models
 from runtime_service.engine.toolbox import Catalogue, Toolbox
 from runtime_service.engine.units.approvals import ExpireApprovals
@@ -43,7 +45,7 @@ MOST_RUNNING = 2_000
 MOST_WOKEN_AT_ONCE = 1_000
 
 
-class TurnStore(Protocol):
+class TurnStore(DelegateCalls, Protocol):
     """The store's side: what the scheduler looks up."""
 
     async def free_turns(self, most: int, not_these: Collection[TurnId]) -> Sequence[TurnId]:
@@ -62,8 +64,8 @@ class TurnStore(Protocol):
         """Return a turn's records, in order."""
         ...
 
-    async def earlier(self, turn: Turn) -> Sequence[Said]:
-        """Return what the turns of its branch before it were asked and handed back, oldest first (R9)."""
+    async def earlier(self, turn: Turn) -> Earlier:
+        """Return what the turns of its branch before it were asked and handed back (R9)."""
         ...
 
 
@@ -278,9 +280,12 @@ class Scheduler:
             await self._to_its_end(writer, earlier)
             watching.cancel()
 
-    async def _to_its_end(self, writer: Writer, earlier: Sequence[Said]) -> None:
+    async def _to_its_end(self, writer: Writer, earlier: Earlier) -> None:
         gate = Gate(writer, self._toolbox, self._hosts, self._teaching, tool_seconds=self._tool_seconds)
-        loop = AgentLoop(writer, gate, self._models, self._toolbox, self._catalogue, self._teaching, self._words)
+        memory = Memory(self._store, writer)
+        loop = AgentLoop(
+            writer, gate, self._models, self._toolbox, self._catalogue, self._teaching, self._words, memory
+        )
         try:
             output = await loop.run(earlier)
         except* (ModelRefused, OutputDoesNotFit, LimitReached) as problems:

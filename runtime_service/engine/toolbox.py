@@ -9,6 +9,7 @@ from runtime_service.domain.agents import (
     Agent,
     AgentSpec,
     AgentTool,
+    DelegateTool,
     HostedLoop,
     HostTool,
     Shown,
@@ -61,8 +62,9 @@ class Toolbox:
             match use:
                 case HostTool(name) if name in declared:
                     shown.append(Shown(declared[name]))
-                case AgentTool(name) if name in agents:
-                    shown += skill_tools(agents[name], effects[name])
+                case AgentTool(name) | DelegateTool(name) if name in agents:
+                    delegate = isinstance(use, DelegateTool)
+                    shown += skill_tools(agents[name], effects[name], delegate=delegate)
                 case _:
                     pass
         # A model calls by name: of two with one name the first that the agent lists is shown.

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from runtime_service.domain.approvals import Approval, ApprovalState
 from runtime_service.domain.calls import Call, late_result
+from runtime_service.domain.earlier import DelegateCall
 from runtime_service.domain.journal import Record, TurnEnd, What
 from runtime_service.domain.ledger import Hold, NotNow, Unit, YesGone
 from runtime_service.domain.problems import PartUnavailable, WriterSuperseded
@@ -73,6 +74,8 @@ class Writer:
         self.past = Past()
         self.approvals = {approval.id: approval for approval in approvals}
         self.calls = {call.id: call for call in calls}
+        # What delegates' calls returned to this writer.
+        self.delegate_calls: list[DelegateCall] = []
         self._committer = committer
         self._active = 1
         self._waiters: dict[str, list[_Waiter]] = defaultdict(list)
@@ -85,7 +88,7 @@ class Writer:
     def open(self, records: Sequence[Record]) -> None:
         """Take in the turn's records, and copy what came late while nobody held the turn."""
         for record in records:
-            self.past.add(record.address, record.what)
+            self.past.add(record.address, record.what, record.line)
         for call in list(self.calls.values()):
             self._copy_late(call)
 

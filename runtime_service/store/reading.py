@@ -12,16 +12,15 @@ from sqlalchemy import CTE, ColumnElement, Connection, Select, and_, exists, fun
 
 from runtime_service.domain.addresses import Address
 from runtime_service.domain.approvals import Approval, ApprovalState
+from runtime_service.domain.earlier import MOST_CHARACTERS, MOST_SHOWN, Earlier, Remembered, Said
 from runtime_service.domain.hosts import Session
 from runtime_service.domain.journal import InstructionsTakenUp, Record, TaskStarted, rebuilt
 from runtime_service.domain.lookups import ApprovalsWanted, TurnDetail, TurnsWanted, Viewer
-from runtime_service.domain.turns import Conversation, Said, Turn, TurnId, TurnState
+from runtime_service.domain.turns import Conversation, Turn, TurnId, TurnState
 from runtime_service.store import tables
 from runtime_service.store.transactions import approval_of, call_of, conversation_of, turn_of
 from service_kit.database import Database
 from service_kit.feeds import FeedRow, horizon, read_after
-
-MOST_EARLIER = 200
 
 
 class Reading:
@@ -53,7 +52,7 @@ class Reading:
         if wanted.states:
             found = found.where(table.c.state.in_(wanted.states))
         if wanted.before_turn_id:
-            found = found.where(table.c.id.in_(select(_ancestors(wanted.before_turn_id).c.id)))
+            found = found.where(table.c.id.in_(select(_ancestors(wanted.before_turn_id, shown=True).c.id)))
         if before is not None:
             found = found.where(table.c.made < before)
         page = found.order_by(table.c.made.desc()).limit(most)
@@ -65,17 +64,20 @@ class Reading:
         """Return a turn's records behind a line, in order."""
         return await self._database.read(lambda connection: _records(connection, turn_id, after, most))
 
-    async def earlier(self, turn: Turn) -> Sequence[Said]:
-        """Return what the turns of its branch before it were asked and handed back, oldest first (R9)."""
+    async def earlier(self, turn: Turn) -> Earlier:
+        """Return what the turns of its branch before it were asked and handed back (R9)."""
         if not turn.after_turn_id:
-            return []
-        branch = _ancestors(turn.id)
-        table = tables.turns
-        said = select(table.c.input, table.c.output).join(branch, table.c.id == branch.c.id)
-        wanted = said.order_by(branch.c.depth.desc())
-        return await self._database.read(
-            lambda connection: [Said(row.input, row.output) for row in connection.execute(wanted)]
-        )
+            return Earlier()
+        return await self._database.read(lambda connection: _earlier(connection, turn))
+
+    async def delegate_calls(self, turn: Turn, delegate: str) -> Remembered:
+        """Return what a delegate's calls returned before this turn's writer began (R9)."""
+
+        def both(connection: Connection) -> Remembered:
+            before = _calls_before(connection, turn, delegate) if turn.after_turn_id else Earlier()
+            return Remembered(before, _calls_here(connection, turn, delegate) if turn.writer > 1 else [])
+
+        return await self._database.read(both)
 
     # What the scheduler looks for
 
@@ -206,20 +208,53 @@ class Reading:
         return await self._database.read(lambda connection: str(connection.execute(wanted).scalar_one()))
 
 
-def _ancestors(turn_id: str) -> CTE:
-    """Return the turns that a turn follows on its branch, the nearest at depth 1."""
+def _ancestors(turn_id: str, *, shown: bool) -> CTE:
+    """Return the turns that a turn follows on its branch, the nearest at depth 1: all, or as many as it is shown."""
     table = tables.turns
     branch = (
-        select(table.c.after_turn_id.label("id"), literal(1).label("depth"))
+        select(table.c.after_turn_id.label("id"), literal(1).label("depth"), literal(0).label("nearer"))
         .where(table.c.id == turn_id, table.c.after_turn_id != "")
         .cte("branch", recursive=True)
     )
+    # How many characters it is shown of those that are nearer.
+    nearer = branch.c.nearer + (func.length(table.c.input) + func.length(table.c.output) if shown else 0)
     further = (
-        select(table.c.after_turn_id, branch.c.depth + 1)
+        select(table.c.after_turn_id, branch.c.depth + 1, nearer)
         .join(branch, table.c.id == branch.c.id)
-        .where(table.c.after_turn_id != "", branch.c.depth < MOST_EARLIER)
+        .where(table.c.after_turn_id != "")
     )
+    if shown:
+        further = further.where(branch.c.depth < MOST_SHOWN, nearer < MOST_CHARACTERS)
     return branch.union_all(further)
+
+
+def _earlier(connection: Connection, turn: Turn) -> Earlier:
+    branch, table = _ancestors(turn.id, shown=True), tables.turns
+    wanted = select(table.c.input, table.c.output, table.c.after_turn_id).join(branch, table.c.id == branch.c.id)
+    rows = connection.execute(wanted.order_by(branch.c.depth.desc())).all()
+    return Earlier(tuple(Said(row.input, row.output) for row in rows), cut=rows[0].after_turn_id != "")
+
+
+def _calls_before(connection: Connection, turn: Turn, delegate: str) -> Earlier:
+    """Return what a delegate's calls returned in the turns of a branch before one."""
+    branch, table = _ancestors(turn.id, shown=False), tables.delegate_calls
+    newest_first = (
+        select(table.c.input, table.c.output)
+        .join(branch, table.c.turn_id == branch.c.id)
+        .where(table.c.delegate == delegate)
+        .order_by(branch.c.depth, table.c.line.desc())
+        .limit(MOST_SHOWN + 1)
+    )
+    rows = connection.execute(newest_first).all()
+    return Earlier().then([Said(row.input, row.output) for row in reversed(rows)])
+
+
+def _calls_here(connection: Connection, turn: Turn, delegate: str) -> Sequence[tuple[int, Said]]:
+    """Return what a delegate's calls returned in a turn to its earlier writers, by line."""
+    table = tables.delegate_calls
+    of_it = (table.c.turn_id == turn.id, table.c.delegate == delegate, table.c.line <= turn.line)
+    wanted = select(table.c.line, table.c.input, table.c.output).where(*of_it).order_by(table.c.line)
+    return [(row.line, Said(row.input, row.output)) for row in connection.execute(wanted)]
 
 
 def _records(connection: Connection, turn_id: TurnId, after: int, most: int | None) -> Sequence[Record]:

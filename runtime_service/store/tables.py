@@ -288,6 +288,19 @@ sessions = Table(
     Index(None, "process"),
 )
 
+# What delegates' calls returned, by the line that says so: words, and gone with those of their turn (R9).
+delegate_calls = Table(
+    "delegate_calls",
+    metadata,
+    Column("turn_id", String, primary_key=True),
+    Column("line", Integer, primary_key=True),
+    _text("tenant"),
+    _text("delegate"),
+    Column("input", Text, nullable=False),
+    Column("output", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 # Processes and until when what they hold is theirs (R6.1, R6.6).
 leases = Table(
     "leases",

@@ -16,6 +16,7 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 
 from runtime_service.domain.approvals import Approval
 from runtime_service.domain.calls import Call
+from runtime_service.domain.earlier import DelegateCall
 from runtime_service.domain.hosts import CallId, Incarnation, Session
 from runtime_service.domain.journal import Record, kind_of
 from runtime_service.domain.ledger import Committed, Ledger, Needs, RequestKey, Rows, Unit
@@ -220,6 +221,7 @@ _CHANGING = {
 def _write(connection: Connection, ledger: Ledger) -> None:
     _put(connection, tables.turns, ("id",), ledger.turns, _turn_row)
     _insert(connection, tables.records, [_record_row(turn, one) for turn, one in ledger.records])
+    _insert(connection, tables.delegate_calls, [_delegate_row(*one) for one in ledger.delegate_calls])
     _put(connection, tables.approvals, ("id",), ledger.approvals, _approval_row)
     asked = [row for one in _new(ledger.approvals) for row in _put_to_rows(one)]
     _insert(connection, tables.put_to, asked)
@@ -315,6 +317,17 @@ def _record_row(turn: Turn, record: Record) -> _Row:
         "content_digest": record.content_digest,
         "chain": record.chain,
         "erase_time": record.erase_time,
+    }
+
+
+def _delegate_row(turn: Turn, call: DelegateCall) -> _Row:
+    return {
+        "turn_id": turn.id,
+        "line": turn.line,
+        "tenant": turn.tenant,
+        "delegate": call.delegate,
+        "input": call.said.input,
+        "output": call.said.output,
     }
 
 

@@ -187,12 +187,19 @@ class Service:
         return [asked for asked in map(json.loads, lines) if "failed" not in asked]
 
     async def agent(
-        self, name: str, *rules: Mapping[str, Any], tools: Sequence[str] = (), agents: Sequence[str] = (), **spec: Any
+        self,
+        name: str,
+        *rules: Mapping[str, Any],
+        tools: Sequence[str] = (),
+        agents: Sequence[str] = (),
+        delegates: Sequence[str] = (),
+        **spec: Any,
     ) -> agents_pb2.Agent:
         """Register an agent whose model says what these rules say."""
         self.script(name, *rules)
         uses = [agents_pb2.ToolUse(tool=tool) for tool in tools]
         uses += [agents_pb2.ToolUse(agent=agent) for agent in agents]
+        uses += [agents_pb2.ToolUse(delegate=delegate) for delegate in delegates]
         hosted = agents_pb2.HostedLoop(model=f"scripted:{name}")
         request = agents_pb2.PutAgentRequest(spec=agents_pb2.AgentSpec(name=name, hosted=hosted, tools=uses, **spec))
         return (await self["ana"].agents.PutAgent(request)).agent

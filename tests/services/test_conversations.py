@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tutelage.runtime.v1 import conversations_pb2, turns_pb2
 from tutelage.runtime.v1.turns_pb2 import IF_BUSY_BRANCH, IF_BUSY_QUEUE, IF_BUSY_REFUSE, IF_BUSY_UNSPECIFIED
@@ -20,6 +22,19 @@ async def slow_gardener(service: Service) -> str:
     await service.restart(approve="nothing")
     await service.agent("gardener", SLOW, ANSWER, tools=["slow_write"])
     return await service.conversation("gardener")
+
+
+async def listed(service: Service, **request: Any) -> tuple[list[str], list[str]]:
+    """Page through a list of turns; return their ids, and the tokens of the pages behind the first."""
+    ids: list[str] = []
+    tokens: list[str] = []
+    while True:
+        asked = turns_pb2.ListTurnsRequest(page_token=tokens[-1] if tokens else "", **request)
+        page = await service["gus"].turns.ListTurns(asked)
+        ids += [turn.id for turn in page.turns]
+        if not page.next_page_token:
+            return ids, tokens
+        tokens.append(page.next_page_token)
 
 
 async def test_a_turn_sees_what_the_earlier_ones_were_asked_and_handed_back(service: Service) -> None:
@@ -184,19 +199,25 @@ async def test_lists_page_without_a_gap_newest_first(service: Service) -> None:
     made = [(await service.turn(conversation, if_busy=IF_BUSY_QUEUE)).id for _ in range(7)]
     turns = service["gus"].turns
 
-    listed: list[str] = []
-    token = ""
-    while True:
-        request = turns_pb2.ListTurnsRequest(conversation_id=conversation, page_size=3, page_token=token)
-        page = await turns.ListTurns(request)
-        listed += [turn.id for turn in page.turns]
-        token = page.next_page_token or ""
-        if not token:
-            break
-        last_token = token
-    others = await refusal(turns.ListTurns(turns_pb2.ListTurnsRequest(page_size=3, page_token=last_token)))
+    all_of_them, tokens = await listed(service, conversation_id=conversation, page_size=3)
+    others = await refusal(turns.ListTurns(turns_pb2.ListTurnsRequest(page_size=3, page_token=tokens[-1])))
     negative = await refusal(turns.ListTurns(turns_pb2.ListTurnsRequest(page_size=-1)))
 
-    assert listed == made[::-1]
+    assert all_of_them == made[::-1]
+    assert len(tokens) == 2
     assert [path for path, _ in others.fields] == ["page_token"]
     assert [path for path, _ in negative.fields] == ["page_size"]
+
+
+async def test_of_a_conversation_that_is_too_long_the_newest_is_shown_and_the_model_is_told(service: Service) -> None:
+    """4 Mi characters fit; `before_turn_id` lists what was shown, and nothing else (R9)."""
+    await service.agent("gardener", ANSWER)
+    conversation = await service.conversation("gardener")
+    made = [(await service.ended((await service.turn(conversation, "x" * 2**20)).id)).id for _ in range(6)]
+
+    paid = service.paid("gardener")
+    shown, _ = await listed(service, before_turn_id=made[5])
+
+    assert [len(asked["messages"]) // 2 for asked in paid] == [0, 1, 2, 3, 4, 4]
+    assert ["its beginning is left out" in asked["system"] for asked in paid] == [False] * 5 + [True]
+    assert shown == made[4:0:-1]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from runtime_service.domain.agents import Shown
 from runtime_service.domain.approvals import withdrawn
 from runtime_service.domain.calls import Call, late_result
+from runtime_service.domain.earlier import DelegateCall
 from runtime_service.domain.hosts import CallId
 from runtime_service.domain.journal import (
     TurnEnd,
@@ -116,6 +117,8 @@ class Append:
     uses: str = ""
     # What a task's model is shown, by its hash.
     tools: tuple[str, tuple[Shown, ...]] | None = None
+    # A delegate's call that returned by the last of these records.
+    remembered: DelegateCall | None = None
 
     @property
     def needs(self) -> Needs:
@@ -145,7 +148,10 @@ class Append:
                     ledger.tell(APPROVALS, turn.tenant, "outcome", approval_id, approval.turn_id)
         if self.tools is not None:
             ledger.keep_tools(turn.tenant, *self.tools)
-        return ledger.append(turn, self.records)
+        turn = ledger.append(turn, self.records)
+        if self.remembered is not None:
+            ledger.remember_call(turn, self.remembered)
+        return turn
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,23 @@
+"""What delegates' calls returned: what later ones remember."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    op.create_table(
+        "delegate_calls",
+        sa.Column("turn_id", sa.String(), nullable=False),
+        sa.Column("line", sa.Integer(), nullable=False),
+        sa.Column("tenant", sa.String(), nullable=False),
+        sa.Column("delegate", sa.String(), nullable=False),
+        sa.Column("input", sa.Text(), nullable=False),
+        sa.Column("output", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("turn_id", "line"),
+        sqlite_with_rowid=False,
+    )
