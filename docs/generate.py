@@ -64,7 +64,8 @@ WHAT_TO_DO: Mapping[str, str] = {
     "NOT_PUT_TO_YOU": "Let somebody in the approval's `put_to` answer.",
     "NO_TOOL_HOST": "Start the host that offers the tool.",
     "CURSOR_EXPIRED": "Watch again without a cursor.",
-    "CONVERSATION_BUSY": "Wait, abandon that turn, or say in `if_busy` to queue or to branch.",
+    "CONVERSATION_BUSY": "Wait, abandon that turn, or say in `if_busy` to queue or to branch. "
+    "Of one that failed: start another turn.",
     "INPUT_DOES_NOT_FIT": "Mend the input; each wrong field is named.",
     "TURN_HELD": "Try again once the lease has ended.",
     "LIMIT_REACHED": "Raise the agent's limit, or give smaller turns.",

@@ -73,6 +73,8 @@ class Needs:
     conversations: tuple[ConversationKey, ...] = ()
     # The same, for the conversations of these turns.
     conversations_of: tuple[TurnId, ...] = ()
+    # Also the turns that follow the same turn as these do and were given later, ended or not.
+    given_after: tuple[TurnId, ...] = ()
     request: RequestKey | None = None
     # Which processes' leases run.
     leases: bool = False
@@ -310,6 +312,12 @@ class Ledger:
     def open_turns(self, conversation: ConversationKey) -> list[Turn]:
         """Return the conversation's turns that have not ended."""
         return [turn for turn in self.turns.of("\0".join(conversation)) if not turn.state.ended]
+
+    def given_after(self, turn: Turn) -> list[Turn]:
+        """Return the turns that follow the same turn and were given later, the oldest first."""
+        siblings = self.turns.of("\0".join(turn.conversation_key))
+        later = [one for one in siblings if one.after_turn_id == turn.after_turn_id and one.number > turn.number]
+        return sorted(later, key=lambda one: one.number)
 
     def connected(self, session: Session | None, number: int | None = None) -> bool:
         """Whether an incarnation is connected (R6.6); with a number, whether by that session."""

@@ -124,13 +124,15 @@ _LIMITED = {
 
 
 class ConversationBusy(RuntimeProblem):
-    """The branch has a turn that has not ended."""
+    """The branch has a turn that has not ended, or one in the place of `failed`."""
 
     reason = "CONVERSATION_BUSY"
 
-    def __init__(self, conversation_id: str, turn_id: str = "") -> None:
+    def __init__(self, conversation_id: str, turn_id: str = "", failed: str = "") -> None:
         super().__init__(
-            f"Conversation {conversation_id} has a turn that has not ended. "
+            f"Turn {failed} failed, and turn {turn_id} was given in its place. Start another turn."
+            if failed
+            else f"Conversation {conversation_id} has a turn that has not ended. "
             "Wait for it, abandon it, or say in `if_busy` to queue or to branch.",
             conversation_id=conversation_id,
             turn_id=turn_id,

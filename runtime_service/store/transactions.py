@@ -11,7 +11,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, RowMapping, Table, bindparam, insert, or_, select, tuple_, update
+from sqlalchemy import Connection, RowMapping, Table, and_, bindparam, insert, or_, select, tuple_, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from runtime_service.domain.approvals import Approval
@@ -89,6 +89,8 @@ def _load(connection: Connection, needs: Sequence[Needs]) -> Ledger:
         if turn.id in with_conversation and turn.conversation_id
     }
     loading.conversations(conversations)
+    given_after = {one for need in needs for one in need.given_after}
+    loading.given_after([turn for turn in ledger.turns.loaded.values() if turn.id in given_after])
     loading.words({one for need in needs for one in need.words_of} | touched)
     loading.sessions({one for need in needs for one in need.sessions})
     loading.requests([need.request for need in needs if need.request is not None])
@@ -119,6 +121,22 @@ class _Loading:
         of_them = tuple_(turns.c.tenant, turns.c.conversation_id).in_(keys)
         for row in self._rows(select(turns).where(of_them, turns.c.state.in_(NOT_ENDED))):
             self._ledger.turns.load(row["id"], turn_of(row))
+
+    def given_after(self, turns: Sequence[Turn]) -> None:
+        table = tables.turns
+        later = [
+            and_(
+                table.c.tenant == turn.tenant,
+                table.c.conversation_id == turn.conversation_id,
+                table.c.after_turn_id == turn.after_turn_id,
+                table.c.number > turn.number,
+            )
+            for turn in turns
+            if turn.conversation_id
+        ]
+        if later:
+            for row in self._rows(select(table).where(or_(*later))):
+                self._ledger.turns.load(row["id"], turn_of(row))
 
     def approvals(self, ids: set[str]) -> None:
         if ids:

@@ -17,6 +17,7 @@ EACH: list[RuntimeProblem] = [
     problems.WriterSuperseded("t1", 2),
     problems.LimitReached("t1", "gardener", "model_requests", 50, 50),
     problems.ConversationBusy("conv1", "t1"),
+    problems.ConversationBusy("conv1", "t2", failed="t1"),
     problems.ApprovalRequired("t1", "support/refund#1"),
     problems.AlreadyDecided("ap1", by="ann", time=datetime(2026, 3, 1, tzinfo=UTC), decision="DENIED"),
     problems.FingerprintChanged("ap1"),

@@ -12,9 +12,14 @@ from tests.services.book import Book
 from tests.services.service import CHANGES_ASKED, Service, calls, refusal, whats
 
 WRITE = ("write_note", {"name": "spring", "text": "tulips"})
+SAID_LAST = "messages[size(messages) - 1].text"
 # What is said to "Wait." is held until the test lets the tool return.
 SLOW = calls(("slow_write", {"name": "x"}), when='step == 0 && messages[size(messages) - 1].text == "Wait."')
 ANSWER = {"say": "Answered."}
+
+
+async def resumed(service: Service, turn_id: str) -> None:
+    await service["gus"].turns.ResumeTurn(turns_pb2.ResumeTurnRequest(turn_id=turn_id))
 
 
 async def slow_gardener(service: Service) -> str:
@@ -173,23 +178,100 @@ async def test_a_failed_turn_is_resumed_only_while_nothing_began_after_it(servic
     assert failed.cause
     service.script("gardener", ANSWER)
 
-    await service["gus"].turns.ResumeTurn(turns_pb2.ResumeTurnRequest(turn_id=failed.id))
+    await resumed(service, failed.id)
     events = await service.events(failed.id, lambda event: event.ended.state == turns_pb2.TURN_STATE_DONE)
 
     assert events[-1].ended.output == "Answered."
     assert whats(await service.records(failed.id)).count("turn_ended") == 2
 
 
-async def test_a_failed_turn_stays_failed_once_another_followed_in_its_place(service: Service) -> None:
-    """R9."""
-    await service.agent("gardener", {"when": 'messages[0].text == "One."', "fail": {"status": 400}}, ANSWER)
+async def test_a_failed_turn_stays_failed_once_another_took_its_place(service: Service) -> None:
+    """However that one ended; what went on along another branch takes nothing from it (R9)."""
+    fails = {"when": f"{SAID_LAST}.startsWith('Fail')", "fail": {"status": 400}}
+    await service.agent("gardener", fails, ANSWER)
     conversation = await service.conversation("gardener")
-    failed = await service.ended((await service.turn(conversation, "One.")).id)
-    await service.ended((await service.turn(conversation, "Two.")).id)
+    await service.ended((await service.turn(conversation, "Root.")).id)
+    first = await service.ended((await service.turn(conversation, "Fail, first.")).id)
+    second = await service.ended((await service.turn(conversation, "Fail, second.")).id)
+    beside = await service.ended((await service.turn(conversation, "Beside.", if_busy=IF_BUSY_BRANCH)).id)
+    branch = await service.ended((await service.turn(conversation, "Branch.", after_turn_id=beside.id)).id)
+    failed = await service.ended((await service.turn(conversation, "Fail, last.", after_turn_id=beside.id)).id)
+    await service.ended((await service.turn(conversation, "Along.", after_turn_id=branch.id)).id)
+    service.script("gardener", ANSWER)
 
-    error = await refusal(service["gus"].turns.ResumeTurn(turns_pb2.ResumeTurnRequest(turn_id=failed.id)))
+    refused = [await refusal(resumed(service, one.id)) for one in (first, second)]
+    await resumed(service, failed.id)
+    events = await service.events(failed.id, lambda event: event.ended.state == turns_pb2.TURN_STATE_DONE)
 
-    assert error.reason == "CONVERSATION_BUSY"
+    assert [error.reason for error in refused] == ["CONVERSATION_BUSY"] * 2
+    assert [error.metadata["turn_id"] for error in refused] == [second.id, beside.id]
+    assert events[-1].ended.after_turn_id == beside.id
+
+
+@pytest.mark.usefixtures("host")
+async def test_a_queued_turn_stands_behind_one_turn_and_no_branch_beside_it(service: Service) -> None:
+    """It begins when that one ended, though a branch beside it still waits for a person (R9, scenario 23)."""
+    asks = calls(WRITE, when=f'step == 0 && {SAID_LAST}.startsWith("Write")')
+    await service.agent("gardener", asks, ANSWER, tools=["write_note"])
+    conversation = await service.conversation("gardener", CHANGES_ASKED)
+    first = await service.turn(conversation, "Write, first.")
+    asked = await service.question(first.id)
+    queued = await service.turn(conversation, "Next.", if_busy=IF_BUSY_QUEUE)
+    beside = await service.turn(conversation, "Write, beside.", if_busy=IF_BUSY_BRANCH)
+    beside_asked = await service.question(beside.id)
+    behind_it = await service.turn(conversation, "Last.", if_busy=IF_BUSY_QUEUE)
+
+    await service.no(asked)
+    followed = await service.ended(queued.id)
+    still = await service.get(behind_it.id)
+    await service.no(beside_asked)
+    last = await service.ended(behind_it.id)
+
+    assert followed.after_turn_id == first.id
+    assert still.state == turns_pb2.TURN_STATE_QUEUED
+    assert last.after_turn_id == beside.id
+
+
+@pytest.mark.usefixtures("host")
+async def test_one_that_is_abandoned_in_the_line_lets_nobody_pass(service: Service) -> None:
+    """Those behind it stand behind what it stood behind (R9, scenario 23)."""
+    await service.agent(
+        "gardener", calls(WRITE, when=f'step == 0 && {SAID_LAST} == "Write."'), ANSWER, tools=["write_note"]
+    )
+    conversation = await service.conversation("gardener", CHANGES_ASKED)
+    first = await service.turn(conversation, "Write.")
+    asked = await service.question(first.id)
+    gone, last = [await service.turn(conversation, text, if_busy=IF_BUSY_QUEUE) for text in ("Gone.", "Last.")]
+
+    await service["gus"].turns.AbandonTurn(turns_pb2.AbandonTurnRequest(turn_id=gone.id))
+    in_line = await service.get(last.id)
+    await service.no(asked)
+    followed = await service.ended(last.id)
+
+    assert in_line.state == turns_pb2.TURN_STATE_QUEUED
+    assert followed.after_turn_id == first.id
+    assert [message["text"] for message in service.paid("gardener")[-1]["messages"]] == ["Write.", "Answered.", "Last."]
+
+
+async def test_behind_one_that_is_interrupted_a_send_is_refused_unless_it_queues(service: Service) -> None:
+    """As behind one that waits: it may stay so for long (A18, scenario 23)."""
+    away = {"when": f'{SAID_LAST} == "Wait."', "fail": {"status": 503, "retry_after": 3600}}
+    await service.agent("gardener", away, ANSWER)
+    conversation = await service.conversation("gardener")
+    first = await service.turn(conversation, "Wait.")
+    await service.at_rest(first.id)
+
+    refused = await refusal(service.turn(conversation, "Next."))
+    not_done = await refusal(service.turn(conversation, "Next.", after_turn_id=first.id))
+    queued = await service.turn(conversation, "Next.", if_busy=IF_BUSY_QUEUE)
+    behind_it = await service.turn(conversation, "Last.")
+    await service["gus"].turns.AbandonTurn(turns_pb2.AbandonTurnRequest(turn_id=first.id))
+    last = await service.ended(behind_it.id)
+
+    assert refused.reason == "CONVERSATION_BUSY"
+    assert [path for path, _ in not_done.fields] == ["after_turn_id"]
+    assert behind_it.state == turns_pb2.TURN_STATE_QUEUED
+    assert last.after_turn_id == queued.id
 
 
 async def test_lists_page_without_a_gap_newest_first(service: Service) -> None:

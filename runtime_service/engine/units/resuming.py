@@ -32,6 +32,7 @@ class ResumeTurn:
             turns=(self.turn_id,),
             words_of=(self.turn_id,),
             conversations_of=(self.turn_id,),
+            given_after=(self.turn_id,),
             request=self.request.key if self.request else None,
         )
 
@@ -73,10 +74,6 @@ class ResumeTurn:
             raise PersonRequired("say what became of an unfinished call")
 
     def _refuse_begun(self, ledger: Ledger, turn: Turn) -> None:
-        """Refuse to go on with a failed turn once another began on its branch (R9)."""
-        conversation = ledger.conversations.get(turn.conversation_key)
-        if conversation is None:
-            return
-        branch = [one for one in ledger.open_turns(conversation.key) if one.after_turn_id == turn.after_turn_id]
-        if branch or conversation.newest_done != turn.after_turn_id:
-            raise ConversationBusy(turn.conversation_id, branch[0].id if branch else conversation.newest_done)
+        """Refuse to go on with a failed turn once another took its place on its branch (R9)."""
+        if later := ledger.given_after(turn):
+            raise ConversationBusy(turn.conversation_id, later[0].id, failed=turn.id)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from runtime_service.domain.agents import Shown
 from runtime_service.domain.approvals import withdrawn
@@ -244,6 +245,7 @@ def ended(ledger: Ledger, turn: Turn, what: TurnEnded) -> Sequence[Call]:
 
     Returns the calls that are under way all the same: they may have run, and are listed as unfinished.
     """
+    in_line = turn.state is TurnState.QUEUED
     under_way = [call for call in ledger.calls_of(turn.id) if call.open]
     for call in under_way:
         ledger.calls.put(call.id, replace(call, unfinished=True))
@@ -259,7 +261,8 @@ def ended(ledger: Ledger, turn: Turn, what: TurnEnded) -> Sequence[Call]:
     state = TurnState[what.end.name]
     turn = replace(turn.moved(state, ledger.now, what.cause), output=what.output, tries=0)
     ledger.put_turn(turn)
-    _begin_next(ledger, turn)
+    if not in_line:
+        _begin_next(ledger, turn)
     return under_way
 
 
@@ -271,17 +274,18 @@ def stopped(ledger: Ledger, turn: Turn, process: str, what: TurnEnded) -> Sequen
 
 
 def _begin_next(ledger: Ledger, turn: Turn) -> None:
-    """Let the first that queues behind a turn begin, and the others queue behind that one."""
+    """Let the first that queues behind a turn begin, and the others queue behind that one (R9).
+
+    A turn queues behind the one that was given last on its branch before it, and had not ended.
+    """
     conversation = ledger.conversations.get(turn.conversation_key)
     if conversation is None:
         return
     done = turn.state is TurnState.DONE
     if done:
         ledger.conversations.put(conversation.key, replace(conversation, newest_done=turn.id))
-    branch = [one for one in ledger.open_turns(conversation.key) if one.after_turn_id == turn.after_turn_id]
-    if any(one.state is not TurnState.QUEUED for one in branch):
-        return
-    queued = sorted(branch, key=lambda one: one.number)
+    behind = [one for one in ledger.given_after(turn) if not one.state.ended]
+    queued = list(takewhile(lambda one: one.state is TurnState.QUEUED, behind))
     for place, one in enumerate(queued):
         one = replace(one, after_turn_id=turn.id if done else one.after_turn_id)
         ledger.put_turn(one.ready("given", ledger.now) if place == 0 else one)

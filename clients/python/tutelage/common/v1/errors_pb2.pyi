@@ -79,7 +79,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_CURSOR_EXPIRED: _ErrorReason.ValueType  # 31
     """OUT_OF_RANGE. The cursor is older than what is kept, or of another filter or database; watch again without one."""
     ERROR_REASON_CONVERSATION_BUSY: _ErrorReason.ValueType  # 32
-    """FAILED_PRECONDITION. The branch of the conversation has a turn that has not ended."""
+    """FAILED_PRECONDITION. The branch of the conversation has a turn that has not ended, or
+    another in the place of the one that failed.
+    """
     ERROR_REASON_INPUT_DOES_NOT_FIT: _ErrorReason.ValueType  # 33
     """INVALID_ARGUMENT. A tool's input does not fit its schema."""
     ERROR_REASON_TURN_HELD: _ErrorReason.ValueType  # 34
@@ -164,7 +166,9 @@ ERROR_REASON_NO_TOOL_HOST: ErrorReason.ValueType  # 30
 ERROR_REASON_CURSOR_EXPIRED: ErrorReason.ValueType  # 31
 """OUT_OF_RANGE. The cursor is older than what is kept, or of another filter or database; watch again without one."""
 ERROR_REASON_CONVERSATION_BUSY: ErrorReason.ValueType  # 32
-"""FAILED_PRECONDITION. The branch of the conversation has a turn that has not ended."""
+"""FAILED_PRECONDITION. The branch of the conversation has a turn that has not ended, or
+another in the place of the one that failed.
+"""
 ERROR_REASON_INPUT_DOES_NOT_FIT: ErrorReason.ValueType  # 33
 """INVALID_ARGUMENT. A tool's input does not fit its schema."""
 ERROR_REASON_TURN_HELD: ErrorReason.ValueType  # 34
