@@ -11,6 +11,7 @@ import itertools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from runtime_service.domain import told
 from runtime_service.domain.addresses import Address, depth_of, path_of, root_address
@@ -19,6 +20,7 @@ from runtime_service.domain.earlier import Earlier, Said
 from runtime_service.domain.journal import InstructionsTakenUp, ModelReplied, RequestedCall, TaskStarted, ToolEnd
 from runtime_service.domain.problems import NoSuchThing
 from runtime_service.domain.rules import Level, SettingInForce
+from runtime_service.domain.turns import Turn
 from runtime_service.engine.budget import Budget
 from runtime_service.engine.gate import Gate
 from runtime_service.engine.handing_back import asked_for, does_not_fit, handed_back
@@ -209,7 +211,7 @@ class AgentLoop:
         request = ModelRequest(spec.runs.model, system, tuple(messages), shown)
         if self._budget.in_money and not await self._models.priced(request.model):
             raise ModelRefused(request.model, PRICE_UNKNOWN)
-        tell = await self._teller(task.address)
+        tell = self._teller(task.address)
         while True:
             try:
                 async with self._budget.request():
@@ -221,17 +223,29 @@ class AgentLoop:
                 # The turn rests, and is tried again by itself (R6.7).
                 await self._writer.rest(Rest(cause=str(problem), again=True, after=problem.retry_after or 0.0))
 
-    async def _teller(self, address: Address) -> OnText:
-        """Return what tells watchers of a reply as it comes: behind the records before it, or not at all."""
-        writer, turn_id = self._writer, self._writer.turn.id
+    def _teller(self, address: Address) -> OnText:
+        """Return what tells what a model writes: behind the records before it, once those are on disk.
+
+        The model does not wait for that (R5.2): what it wrote until then is told then.
+        """
+        writer, words, turn_id = self._writer, self._words, self._writer.turn.id
         before = writer.newest
-        if before is not None and self._words.listened(turn_id):
-            await asyncio.wait([before])
+        early: list[str] = []
+
+        def on_disk(kept: asyncio.Future[Any]) -> None:
+            if early and not kept.cancelled() and kept.exception() is None:
+                line = kept.result().line if isinstance(kept.result(), Turn) else writer.hold.line
+                words.tell(turn_id, Piece(address, line, "".join(early)))
+            early.clear()
 
         def tell(text: str) -> bool:
-            there = before is None or before.done()
-            return there and self._words.tell(turn_id, Piece(address, writer.hold.line, text))
+            if early or (before is not None and not before.done()):
+                early.append(text)
+                return words.listened(turn_id)
+            return words.tell(turn_id, Piece(address, writer.hold.line, text))
 
+        if before is not None:
+            before.add_done_callback(on_disk)
         return tell
 
     async def _agent(self, name: str, version: str) -> Agent:
