@@ -151,12 +151,15 @@ turns = Table(
     Index(None, "state", "made"),
     Index(None, "tenant", "made"),
     Index(None, "tenant", "conversation_id", "made"),
+    # A conversation's open turns: without it each start looks at all that waits anywhere.
+    Index(None, "tenant", "conversation_id", "state"),
     Index(None, "tenant", "state", "made"),
     Index(None, "tenant", "work_for_id", "made"),
     Index(None, "tenant", "given_by_id", "made"),
     sqlite_autoincrement=True,
 )
 
+# Rows this large fill pages one behind the other only with row ids of their own: by their key, two thirds stay empty.
 records = Table(
     "records",
     metadata,
@@ -175,7 +178,6 @@ records = Table(
     _text("content_digest"),
     _text("chain"),
     Column("erase_time", UtcDateTime),
-    sqlite_with_rowid=False,
 )
 
 approvals = Table(
@@ -298,7 +300,6 @@ delegate_calls = Table(
     _text("delegate"),
     Column("input", Text, nullable=False),
     Column("output", Text, nullable=False),
-    sqlite_with_rowid=False,
 )
 
 # Processes and until when what they hold is theirs (R6.1, R6.6).

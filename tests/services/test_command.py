@@ -5,21 +5,27 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sqlite3
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
+import alembic.command
 import pytest
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection
 from tutelage.service_process import ServiceProcess
 
+from runtime_service.store import migrations
 from runtime_service.store.migrations import migrate
 from runtime_service.store.tables import metadata
 from service_kit.database import Database
 from tests.services.service import CHANGES_ASKED, DEADLINE_SECONDS, Logged, Service, calls, within_deadline
 from tests.services.wire_host import wire_host
+
+MIGRATIONS = Path(migrations.__file__).parent
 
 
 async def command(*arguments: str, **environment: object) -> tuple[int, str, str]:
@@ -106,6 +112,36 @@ async def test_a_migrated_database_is_what_the_code_expects(tmp_path: Path) -> N
         await database.close()
 
     assert found == []
+
+
+async def test_a_journal_of_the_first_tables_is_kept_as_it_is(tmp_path: Path) -> None:
+    """Its records are moved to where they take less than half the room, none lost and none changed (D9)."""
+    file = tmp_path / "first.db"
+    rows = [(f"turn{n % 3}", n, f"words {n}") for n in range(60, 0, -1)]
+
+    def first(connection: Connection) -> None:
+        config = Config()
+        config.set_main_option("script_location", str(MIGRATIONS))
+        config.attributes["connection"] = connection
+        alembic.command.upgrade(config, "0001")
+        connection.exec_driver_sql(
+            "INSERT INTO records (turn_id, line, tenant, writer, time, address, kind, facts, words, words_salt,"
+            " words_digest, content_digest, chain) VALUES (?, ?, '', 1, '', '', '', '', ?, x'00', '', '', '')",
+            rows,
+        )
+
+    database = Database(f"sqlite:///{file}")
+    await database.write(first)
+    await database.close()
+    await asyncio.to_thread(migrate, f"sqlite:///{file}")
+
+    with closing(sqlite3.connect(file)) as opened:
+        kept = opened.execute("SELECT turn_id, line, words FROM records ORDER BY turn_id, line").fetchall()
+        [made] = opened.execute(
+            "SELECT sql FROM sqlite_master WHERE tbl_name = 'records' AND type = 'table'"
+        ).fetchone()
+    assert kept == sorted(rows)
+    assert "WITHOUT ROWID" not in made
 
 
 async def test_migrate_brings_the_database_up_to_date_and_ends(tmp_path: Path) -> None:

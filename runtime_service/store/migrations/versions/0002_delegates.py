@@ -19,5 +19,4 @@ def upgrade() -> None:
         sa.Column("input", sa.Text(), nullable=False),
         sa.Column("output", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("turn_id", "line"),
-        sqlite_with_rowid=False,
     )
