@@ -7,7 +7,7 @@ RELEASED := protos/released.binpb
 UV = $$(command -v uv || echo $(BIN)/uv)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: env run test test-long check generate released lock format clean
+.PHONY: env run test test-long bench check generate released lock format clean
 
 env: $(STAMP)
 
@@ -33,6 +33,10 @@ test: $(STAMP)
 # Many more rounds of kills and races than `make test` has time for.
 test-long: $(STAMP)
 	TUTELAGE_ROUNDS=$(or $(ROUNDS),8) $(BIN)/python -m pytest tests/recovery --timeout=1200
+
+# All benchmarks, or one: make bench ONLY=long_turns
+bench: $(STAMP)
+	@$(BIN)/python -m benchmarks $(ONLY)
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
