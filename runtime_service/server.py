@@ -135,7 +135,9 @@ async def _parts(
     settings: Settings, folder: DataFolder, database: Database, teaching: Teaching, library: LibraryModels
 ) -> AsyncIterator[tuple[Server, Lease]]:
     leases = Leases(database)
-    await leases.end_all()
+    if database.is_a_file:
+        # Whatever was held was held by a process that has ended: this one alone serves the file.
+        await leases.end_all()
     lease = Lease(leases, seconds=settings.lease_seconds, keep_seconds=settings.lease_keep_seconds)
     await lease.begin()
     models = Models({"scripted": Scripts(settings.scripts_dir)}, library)

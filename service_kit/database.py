@@ -1,23 +1,25 @@
-"""The database: one writer at a time, readers beside it, and transactions that a cancellation cannot break.
+"""The database: writers one behind the other, readers beside them, and transactions that a cancellation cannot break.
 
-A transaction is one function of a synchronous `Connection`, run whole (begin, work, commit or undo) in a thread of the
-database's own. So it costs the event loop one hop, however many statements it has, and what a read makes of its rows
-is made there too. It must touch nothing that belongs to the event loop.
+A transaction is one function of a synchronous `Connection`, run whole (begin, work, commit or undo). It must touch
+nothing that belongs to the event loop, and may be run again from its beginning where the database asks for that.
 
-SQLite: SQLAlchemy begins transactions late there and loses updates in silence, so the engines take the driver out of
-it (`isolation_level=None`) and begin by a hook: the writer IMMEDIATE, in one thread, whose queue is first come first
-served; the readers deferred, which gives each a snapshot of its own (WAL).
+SQLite: each is run in a thread of the database's own. So it costs the event loop one hop, however many statements it
+has, and what a read makes of its rows is made there too. SQLAlchemy begins transactions late there and loses updates in
+silence, so the engines take the driver out of it (`isolation_level=None`) and begin by a hook: the writer IMMEDIATE, in
+one thread, whose queue is first come first served; the readers deferred, which gives each a snapshot of its own (WAL).
 
-Invariants: what `write` returned from is on disk (`synchronous=FULL`); what it raised from is undone, whole; the next
-writer begins only after either has happened. No statement's values appear in errors or logs. Nothing outside this
-module knows which database it is: another kind is another class beside `_Sqlite`, with its `run` and `close`.
+PostgreSQL (`postgresql.py`), for more than one replica: writers run side by side, so they lock what they change.
+
+Invariants: what `write` returned from is on disk (`synchronous=FULL`); what it raised from is undone, whole. No
+statement's values appear in errors or logs. What must be said to the two in different ways, `statements.py` says.
 """
 
 import asyncio
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from importlib.util import find_spec
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import URL
@@ -27,6 +29,10 @@ from service_kit.errors import PartUnavailable, SetupProblem
 
 BUSY_SECONDS = 5.0
 READERS = 4
+# On PostgreSQL alone: SQLite has one writer, and streams share its readers.
+WRITERS = 8
+FOLLOWERS = 4
+STATEMENT_SECONDS = 30.0
 
 T = TypeVar("T")
 
@@ -34,6 +40,18 @@ _WRITERS_PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = 
 _READERS_PRAGMAS = ("journal_mode = WAL", "query_only = ON")
 # The second names a driver that is not used any more: settings that say so stay good.
 _SQLITE = ("sqlite", "sqlite+aiosqlite")
+_POSTGRESQL = ("postgresql", "postgres", "postgresql+asyncpg")
+_LOOKS = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME"
+
+
+class _Connections(Protocol):
+    """Runs transactions on connections of its own."""
+
+    async def run(
+        self, work: Callable[[Connection], T], kept: Callable[[Connection, T], bool | None] | None = None
+    ) -> T: ...
+
+    async def close(self) -> None: ...
 
 
 class Database:
@@ -42,28 +60,56 @@ class Database:
     Raises `SetupProblem` for a URL of a kind that this release does not keep data in.
     """
 
-    def __init__(self, url: str) -> None:
-        file = _checked(url)
-        _make_private(file)
-        self._writer = _Sqlite(file, 1, "BEGIN IMMEDIATE", _WRITERS_PRAGMAS)
-        self._readers = _Sqlite(file, READERS, "BEGIN", _READERS_PRAGMAS)
+    def __init__(self, url: str, statement_seconds: float = STATEMENT_SECONDS) -> None:
+        self.url = _checked(url)
+        # SQLite: one process serves it, alone. Anything else is served by as many replicas as there are.
+        self.is_a_file = self.url.drivername == "sqlite"
+        self._writers, self._readers, self._followers = (
+            _sqlite(self.url) if self.is_a_file else _postgresql(self.url, statement_seconds)
+        )
 
-    async def write(self, work: Callable[[Connection], T]) -> T:
-        """Run the one write transaction: committed as `work` returns, undone where it raises.
+    async def write(
+        self, work: Callable[[Connection], T], kept: Callable[[Connection, T], bool | None] | None = None
+    ) -> T:
+        """Run a write transaction: committed as `work` returns, undone where it raises.
 
-        Writers take turns, first come first served. A cancellation is raised once the transaction is committed or
-        undone; one that has not begun never does. Raises `PartUnavailable`, with nothing done, where the database
-        stays busy.
+        On SQLite writers take turns, first come first served. A cancellation is raised once the transaction is
+        committed or undone; one that has not begun may never do. Where the answer to a commit was lost, `kept` looks
+        whether what was written is there, if that shows. Raises `PartUnavailable`, with nothing done, where the
+        database is busy or away.
         """
-        return await self._writer.run(work)
+        return await self._writers.run(work, kept)
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Look at one snapshot of the database. Never waits for a writer, and no writer for it."""
         return await self._readers.run(work)
 
+    async def follow(self, work: Callable[[Connection], T]) -> T:
+        """Look at one snapshot, for a stream: those who watch do not hold up those who ask."""
+        return await self._followers.run(work)
+
     async def close(self) -> None:
         """Let go of every connection, after the transactions that are under way or wait."""
-        await asyncio.gather(self._writer.close(), self._readers.close())
+        await asyncio.gather(*(each.close() for each in {self._writers, self._readers, self._followers}))
+
+
+def _sqlite(file: URL) -> tuple[_Connections, _Connections, _Connections]:
+    _make_private(file)
+    readers = _Sqlite(file, READERS, "BEGIN", _READERS_PRAGMAS)
+    return _Sqlite(file, 1, "BEGIN IMMEDIATE", _WRITERS_PRAGMAS), readers, readers
+
+
+def _postgresql(url: URL, statement_seconds: float) -> tuple[_Connections, _Connections, _Connections]:
+    if find_spec("asyncpg") is None:
+        raise SetupProblem("PostgreSQL needs another package: pip install 'tutelage[postgres]'.")
+    # Who keeps data in SQLite has neither the driver nor what it needs.
+    from service_kit.postgresql import Transactions
+
+    return (
+        Transactions(url, WRITERS, reads=False, statement_seconds=statement_seconds),
+        Transactions(url, READERS, reads=True, statement_seconds=statement_seconds),
+        Transactions(url, FOLLOWERS, reads=True, statement_seconds=statement_seconds),
+    )
 
 
 class _Sqlite:
@@ -73,7 +119,8 @@ class _Sqlite:
         self._engine = _engine(url, connections, begin, pragmas)
         self._threads = ThreadPoolExecutor(connections, thread_name_prefix="database")
 
-    async def run(self, work: Callable[[Connection], T]) -> T:
+    async def run(self, work: Callable[[Connection], T], kept: object = None) -> T:
+        # A commit in this process has an answer: nobody need look.
         return await _to_the_end(self._threads.submit(self._transact, work))
 
     async def close(self) -> None:
@@ -131,10 +178,14 @@ def _checked(url: str) -> URL:
     try:
         parsed = make_url(url)
     except ArgumentError:
-        raise SetupProblem("The database URL cannot be read. It looks like sqlite:///FILE.") from None
+        raise SetupProblem(f"The database URL cannot be read. It looks like {_LOOKS}.") from None
+    if parsed.drivername in _POSTGRESQL and parsed.database:
+        # Everybody else calls it `sslmode`.
+        query = {("ssl" if name == "sslmode" else name): value for name, value in parsed.query.items()}
+        return parsed.set(drivername="postgresql+asyncpg", query=query)
     if parsed.drivername not in _SQLITE or not parsed.database or parsed.query:
         shown = parsed.render_as_string(hide_password=True)
-        raise SetupProblem(f"This release keeps its data in sqlite:///FILE alone, not in {shown}.")
+        raise SetupProblem(f"This release keeps its data in {_LOOKS}, not in {shown}.")
     if parsed.database == ":memory:" or parsed.database.startswith("file:"):
         raise SetupProblem("The database must be a file: in memory every connection would share one.")
     return parsed.set(drivername="sqlite")

@@ -12,9 +12,9 @@ from datetime import datetime
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
-from sqlalchemy import Column, Connection, MetaData, String, Table, insert, select
+from sqlalchemy import Column, Connection, MetaData, Table, insert, select
 
-from service_kit.columns import UtcDateTime
+from service_kit.columns import TEXT, UtcDateTime
 from service_kit.errors import RequestIdReused
 from service_kit.identity import Caller
 
@@ -50,12 +50,12 @@ def requests_table(metadata: MetaData) -> Table:
     return Table(
         "requests",
         metadata,
-        Column("tenant", String, primary_key=True),
-        Column("account", String, primary_key=True),
-        Column("rpc", String, primary_key=True),
-        Column("request_id", String, primary_key=True),
-        Column("digest", String, nullable=False),
-        Column("response_key", String, nullable=False),
+        Column("tenant", TEXT, primary_key=True),
+        Column("account", TEXT, primary_key=True),
+        Column("rpc", TEXT, primary_key=True),
+        Column("request_id", TEXT, primary_key=True),
+        Column("digest", TEXT, nullable=False),
+        Column("response_key", TEXT, nullable=False),
         Column("time", UtcDateTime, nullable=False),
     )
 

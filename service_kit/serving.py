@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Protocol
 
 from service_kit.data_folder import DataFolder
 from service_kit.database import Database
@@ -18,25 +19,29 @@ from service_kit.identity import TokenKeys, embedded_issuer, jwks_issuer
 from service_kit.settings import ServiceSettings
 
 
+class Migrate(Protocol):
+    """Brings a service's database to what its release needs."""
+
+    def __call__(self, url: str, *, at_start: bool = False) -> None: ...
+
+
 @asynccontextmanager
 async def holding(
-    service: str, settings: ServiceSettings, migrate: Callable[[str], None]
+    service: str, settings: ServiceSettings, migrate: Migrate
 ) -> AsyncIterator[tuple[DataFolder, Database]]:
-    """Hold a service's data folder, with its database brought up to date, for as long as the block lasts.
+    """Hold a service's data folder, with its database as this release needs it, for as long as the block lasts.
 
-    Raises `SetupProblem` where another process holds it, or something cannot be opened.
+    One process alone has a folder with its database's file in it; a database elsewhere has as many replicas as there
+    are. Raises `SetupProblem` where another process holds the folder, or something cannot be opened.
     """
     folder = DataFolder(settings.data_dir)
-    lock = folder.lock(service)
-    try:
-        await asyncio.to_thread(migrate, settings.database)
+    async with contextlib.AsyncExitStack() as held:
         database = Database(settings.database)
-        try:
-            yield folder, database
-        finally:
-            await database.close()
-    finally:
-        lock.release()
+        held.push_async_callback(database.close)
+        if database.is_a_file:
+            held.callback(folder.lock(service).release)
+        await asyncio.to_thread(migrate, settings.database, at_start=True)
+        yield folder, database
 
 
 def token_keys(settings: ServiceSettings, folder: DataFolder) -> TokenKeys:
@@ -71,5 +76,11 @@ async def address_file(path: Path, address: str) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            await asyncio.to_thread(path.unlink)
+        await asyncio.to_thread(_remove, path, address)
+
+
+def _remove(path: Path, address: str) -> None:
+    """Remove what says where the service listens, unless another replica has written it since."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.read_text() == address:
+            path.unlink()

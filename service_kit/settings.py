@@ -27,7 +27,8 @@ class ServiceSettings(BaseSettings):
     )
     database_url: str = Field(
         default="",
-        description="The database, as sqlite:///FILE. Empty: a file of its own in the data folder.",
+        description="The database: sqlite:///FILE, or postgresql://USER:PASSWORD@HOST/NAME for more than one replica. "
+        "Empty: a file of its own in the data folder.",
     )
     auth_jwks_file: Path | None = Field(
         default=None,

@@ -23,7 +23,7 @@ from runtime_service.domain.lookups import ApprovalsWanted, Viewer
 from runtime_service.domain.problems import NoSuchThing
 from runtime_service.domain.turns import TurnId
 from runtime_service.engine.words import Heard, Words
-from service_kit.feeds import Bell, CursorCodec
+from service_kit.feeds import START, Bell, CursorCodec, Position
 from service_kit.messages import within
 from service_kit.streams import Streams
 
@@ -67,7 +67,7 @@ class TurnWatch:
         self._turn_id = turn_id
         self._cursors = cursors
         self._key = f"turn\0{turn_id}"
-        self._stopped_at, place = cursors.decode(cursor, self._key) if cursor else (0, 1)
+        self._stopped_at, place = cursors.decode(cursor, self._key) if cursor else (START, 1)
         self._line, self._told = place // 2, bool(place % 2)
         # The questions asked together up to this line that were not told yet.
         self._asked: list[str] = []
@@ -227,19 +227,16 @@ class ApprovalWatch:
     async def _all_that_waits(self) -> AsyncGenerator[approvals_pb2.WatchApprovalsResponse, None]:
         """Yield what waited when the first page was read; what came after is in the feed behind its horizon."""
         after: int | None = None
-        horizon, newest = 0, 0
+        told_to: Position | None = None
         while True:
-            page, now_at, now_newest = await self._lookups.waiting_now(self._viewer, self._wanted, after, MOST_NEWS)
-            if after is None:
-                horizon, newest = now_at, now_newest
-            shown = [one for one in page if one.seq <= newest]
+            shown, told_to = await self._lookups.waiting_now(self._viewer, self._wanted, after, MOST_NEWS, told_to)
             for _, asked in groupby(shown, key=lambda one: one.turn_id):
                 for waiting in waiting_events(list(asked)):
                     yield approvals_pb2.WatchApprovalsResponse(waiting=waiting)
             if len(shown) < MOST_NEWS:
                 break
             after = shown[-1].seq
-        self._position = horizon
+        self._position = told_to
 
     async def _look(self) -> tuple[list[approvals_pb2.WatchApprovalsResponse], bool]:
         """Return what is new, approvals as they stand now. What asks together is told together."""
@@ -294,7 +291,7 @@ class ApprovalWatch:
         bookmark: approvals_pb2.Bookmark | None = None,
     ) -> approvals_pb2.WatchApprovalsResponse:
         return approvals_pb2.WatchApprovalsResponse(
-            cursor=self._cursors.encode(self._position or 0, self._key),
+            cursor=self._cursors.encode(self._position or START, self._key),
             waiting=waiting,
             settled=settled,
             outcome=outcome,

@@ -33,6 +33,14 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
+class Offer:
+    """A tool that a host offers, by which declaration."""
+
+    name: str
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """The newest session of one incarnation."""
 
@@ -45,3 +53,5 @@ class Session:
     start_time: datetime
     # When its stream broke, or its process went. None: it runs, as long as its process's lease does.
     end_time: datetime | None = None
+    # For replicas that it is not connected to.
+    offers: tuple[Offer, ...] = ()

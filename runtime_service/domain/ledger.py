@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from runtime_service.domain import journal
 from runtime_service.domain.addresses import Address
@@ -65,8 +65,9 @@ class Needs:
     approvals: tuple[str, ...] = ()
     # With their turns, and the words of those.
     calls: tuple[CallId, ...] = ()
-    # The sessions of these incarnations.
+    # The sessions of these incarnations; and whether the unit writes them, so that nobody relies on them meanwhile.
     sessions: tuple[Incarnation, ...] = ()
+    sessions_change: bool = False
     # Also the open calls of these incarnations, with their turns.
     calls_of: tuple[Incarnation, ...] = ()
     # With their turns that have not ended.
@@ -88,6 +89,10 @@ class Hold:
     writer: int
     line: int
     lost: bool = False
+
+
+# The answer of a unit that was not run: another replica has what it needs at this moment. It is run with the next ones.
+LATER: Final = object()
 
 
 class NotNow(Exception):

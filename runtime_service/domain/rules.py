@@ -10,6 +10,7 @@ import enum
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from runtime_service.domain.addresses import names_call
@@ -44,6 +45,10 @@ class ApprovalRule:
     approvals_needed: int = 1
     not_the_giver: bool = False
     expires_after_seconds: int = 0
+
+    def expires_at(self, asked: datetime) -> datetime | None:
+        """Return until when a question by this rule may be answered."""
+        return asked + timedelta(seconds=self.expires_after_seconds) if self.expires_after_seconds else None
 
 
 @dataclass(frozen=True, slots=True)

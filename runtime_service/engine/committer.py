@@ -4,7 +4,7 @@ It commits whatever came in while the last commit was under way: no timer, no wa
 its unit on disk awaits what `submit` returns; one that does not goes on.
 
 Invariants:
-- Units are taken in the order in which they were submitted.
+- Units are taken in the order in which they were submitted, and those of one turn are run in it.
 - A unit that is refused changes nothing, and its caller alone is told. What a database that is away did not take is
   refused together, at once.
 - Once `submit` has been called the unit is written or refused, whether its caller still waits or not.
@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
-from runtime_service.domain.ledger import Committed, Ledger, Unit, lose_hold
+from runtime_service.domain.ledger import LATER, Committed, Ledger, Unit, lose_hold
 from runtime_service.domain.problems import PartUnavailable
 
 log = structlog.get_logger()
@@ -28,6 +28,8 @@ _Submitted = tuple[Unit[Any], asyncio.Future[Any]]
 
 # How many units share a transaction at most.
 MOST_AT_ONCE = 512
+# How soon units are run again all of which another replica kept waiting: about as long as its transaction takes.
+LATER_SECONDS = 0.003
 
 
 class Transactions(Protocol):
@@ -36,7 +38,8 @@ class Transactions(Protocol):
     async def run(self, units: Sequence[Unit[Any]]) -> Committed:
         """Run units in one transaction, each all or nothing. An answer that is an exception is a refusal.
 
-        Raises `PartUnavailable` where the database is busy or away, and what else it raises; then nothing was written.
+        `LATER` is the answer of one that was not run. Raises `PartUnavailable` where the database is busy or away, and
+        what else it raises; then nothing was written.
         """
         ...
 
@@ -80,7 +83,10 @@ class Committer:
             self._came.clear()
             while self._waiting:
                 batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_AT_ONCE))]
-                await self._transact(batch)
+                later = await self._transact(batch)
+                self._waiting.extendleft(reversed(later))
+                if len(later) == len(batch):
+                    await asyncio.sleep(LATER_SECONDS)
             if self._closing:
                 return
 
@@ -89,26 +95,33 @@ class Committer:
         self._closing = True
         self._came.set()
 
-    async def _transact(self, batch: Sequence[_Submitted]) -> None:
+    async def _transact(self, batch: Sequence[_Submitted]) -> Sequence[_Submitted]:
+        """Commit units, and return those that wait for the next batch: another replica has their rows."""
         try:
             done = await self._transactions.run([unit for unit, _ in batch])
         except PartUnavailable as problem:
             # It is away for one as for all: alone, each would only wait for it again.
             log.warning("commit.refused", units=len(batch))
             _refuse(batch, problem.retry_after)
-            return
+            return []
         except Exception:
             if len(batch) > 1:
                 # One of them is at fault: alone, each finds out for itself.
-                for one in batch:
-                    await self._transact([one])
-                return
+                for place, one in enumerate(batch):
+                    if await self._transact([one]):
+                        return batch[place:]
+                return []
             log.exception("commit.failed", unit=type(batch[0][0]).__name__)
             _refuse(batch)
-            return
+            return []
         self._listener.committed(done.ledger)
-        for (_, future), answer in zip(batch, done.answers, strict=True):
-            _settle(future, answer)
+        later = []
+        for one, answer in zip(batch, done.answers, strict=True):
+            if answer is LATER:
+                later.append(one)
+            else:
+                _settle(one[1], answer)
+        return later
 
 
 def _refuse(batch: Sequence[_Submitted], retry_after: float | None = None) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from runtime_service.domain import told
 from runtime_service.domain.addresses import path_of
@@ -115,8 +115,6 @@ class Questions:
         turn, started, call = self._writer.turn, making.task.started, making.call
         assert ruling.rule is not None
         rule = replace(ruling.rule, put_to=resolve_put_to(ruling.rule, turn.work_for, turn.given_by))
-        now = datetime.now(UTC)
-        expires = now + timedelta(seconds=rule.expires_after_seconds) if rule.expires_after_seconds else None
         covered = self._covered(making, rule)
         asked = ApprovalAsked(
             approval_id=uuid.uuid4().hex,
@@ -132,7 +130,6 @@ class Questions:
             skill_version=covered.skill_version,
             instruction_set=covered.instruction_set,
             block_sha256=covered.block_sha256,
-            expire_time=expires,
             supersedes=instead_of,
         )
         approval = Approval(
@@ -160,8 +157,8 @@ class Questions:
             scope=turn.scope,
             put_to=rule.put_to,
             approvals_needed=rule.approvals_needed,
-            ask_time=now,
-            expire_time=expires,
+            # Set as it is written, with when it expires.
+            ask_time=datetime.now(UTC),
             supersedes=instead_of,
             asked_by_rule=asked.asked_by_rule,
             rule=rule,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 
 from sqlalchemy import Connection, RowMapping, func, select
-from sqlalchemy.dialects.sqlite import insert as upsert
 
 from runtime_service.domain.agents import Agent, AgentSpec, Shown
 from runtime_service.domain.effects import Declaration
@@ -15,6 +13,7 @@ from runtime_service.domain.ledger import Repeatable
 from runtime_service.store import tables
 from service_kit.database import Database
 from service_kit.idempotency import RequestKey, find_request, record_request
+from service_kit.statements import alone, clock, upsert
 
 
 class Catalogue:
@@ -31,11 +30,13 @@ class Catalogue:
         key = None if request is None else RequestKey(**asdict(request.key))
 
         def put(connection: Connection) -> Agent:
+            # The number by which the newest is told is one more than the greatest there is.
+            alone(connection, "agents")
             if request is not None and key is not None:
                 version = find_request(connection, tables.requests, key, request.digest)
                 if version is not None:
                     return _registered(connection, tenant, spec.name, version)
-                record_request(connection, tables.requests, key, request.digest, spec.version, datetime.now(UTC))
+                record_request(connection, tables.requests, key, request.digest, spec.version, clock(connection))
             return _register(connection, tenant, spec)
 
         return await self._database.write(put)
@@ -114,9 +115,9 @@ def _register(connection: Connection, tenant: str, spec: AgentSpec) -> Agent:
         "name": spec.name,
         "version": spec.version,
         "spec": spec,
-        "create_time": datetime.now(UTC),
+        "create_time": clock(connection),
     }
-    put = upsert(table).values(**row, registered=newest + 1)
+    put = upsert(connection, table).values(**row, registered=newest + 1)
     again = put.on_conflict_do_update(
         index_elements=["tenant", "name", "version"], set_={"registered": put.excluded.registered}
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
-from sqlalchemy import ColumnElement, Connection, delete, insert, update
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, insert, select, update
 
 from runtime_service.store import tables
 from service_kit.database import Database
+from service_kit.statements import clock
 
 
 class Leases:
@@ -29,7 +30,7 @@ class Leases:
         """Write a process's lease."""
 
         def begin(connection: Connection) -> None:
-            until = datetime.now(UTC) + timedelta(seconds=seconds)
+            until = clock(connection) + timedelta(seconds=seconds)
             connection.execute(insert(tables.leases), {"process": process, "until": until})
 
         await self._database.write(begin)
@@ -38,7 +39,7 @@ class Leases:
         """Lengthen a lease that still runs; False where it has ended."""
 
         def keep(connection: Connection) -> bool:
-            now, leases = datetime.now(UTC), tables.leases
+            now, leases = clock(connection), tables.leases
             runs = (leases.c.process == process) & (leases.c.until > now)
             kept = connection.execute(update(leases).where(runs).values(until=now + timedelta(seconds=seconds)))
             return kept.rowcount == 1
@@ -60,5 +61,10 @@ def _running() -> ColumnElement[bool]:
 
 
 def _end_sessions(connection: Connection, which: ColumnElement[bool]) -> None:
-    ended = update(tables.sessions).where(which).values(end_time=datetime.now(UTC))
-    connection.execute(ended)
+    # In the order in which everybody locks them.
+    incarnation = tables.sessions.c.incarnation
+    locked = select(incarnation).where(which).order_by(incarnation).with_for_update()
+    ids = connection.execute(locked).scalars().all()
+    ended = update(tables.sessions).where(incarnation == bindparam("ended")).values(end_time=clock(connection))
+    if ids:
+        connection.execute(ended, [{"ended": one} for one in ids])

@@ -6,7 +6,6 @@ What a caller may see is part of each query (`runtime.md` R10), so that a page i
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
 
 from sqlalchemy import CTE, ColumnElement, Connection, Select, and_, exists, func, literal, or_, select, true
 
@@ -18,9 +17,10 @@ from runtime_service.domain.journal import InstructionsTakenUp, Record, TaskStar
 from runtime_service.domain.lookups import ApprovalsWanted, TurnDetail, TurnsWanted, Viewer
 from runtime_service.domain.turns import Conversation, Turn, TurnId, TurnState
 from runtime_service.store import tables
-from runtime_service.store.transactions import approval_of, call_of, conversation_of, turn_of
+from runtime_service.store.rows import approval_of, call_of, conversation_of, session_of, turn_of
 from service_kit.database import Database
-from service_kit.feeds import FeedRow, horizon, read_after
+from service_kit.feeds import FeedRow, Position, horizon, read_after, read_subject, told_later
+from service_kit.statements import clock
 
 
 class Reading:
@@ -83,19 +83,7 @@ class Reading:
 
     async def free_turns(self, most: int, not_these: Collection[TurnId]) -> Sequence[TurnId]:
         """Return turns that may be taken, the longest free first (R6.1, R6.7)."""
-        table, leases, now = tables.turns, tables.leases, datetime.now(UTC)
-        leased = exists().where(leases.c.process == table.c.process, leases.c.until > now)
-        may_have_run = exists().where(
-            tables.calls.c.turn_id == table.c.id, tables.calls.c.open, tables.calls.c.unfinished
-        )
-        free = or_(
-            table.c.state == TurnState.READY,
-            and_(table.c.state == TurnState.RUNNING, ~leased),
-            and_(table.c.state == TurnState.INTERRUPTED, table.c.retry_time <= now, ~may_have_run),
-        )
-        wanted = select(table.c.id).where(free).order_by(table.c.made).limit(most + len(not_these))
-        found = await self._database.read(lambda connection: connection.execute(wanted).scalars().all())
-        return [turn_id for turn_id in found if turn_id not in not_these][:most]
+        return await self._database.read(lambda connection: _free(connection, most, not_these))
 
     async def turns_awaiting(self, tenant: str | None, tools: Collection[str]) -> Sequence[TurnId]:
         """Return the interrupted turns, of a tenant or of all, that wait for one of these tools or parts."""
@@ -116,9 +104,12 @@ class Reading:
     async def expired_approvals(self, most: int) -> Sequence[str]:
         """Return the approvals that wait and whose time ran out."""
         table = tables.approvals
-        expired = (table.c.state == ApprovalState.PENDING, table.c.expire_time <= datetime.now(UTC))
-        wanted = select(table.c.id).where(*expired).limit(most)
-        return await self._database.read(lambda connection: connection.execute(wanted).scalars().all())
+
+        def look(connection: Connection) -> Sequence[str]:
+            expired = (table.c.state == ApprovalState.PENDING, table.c.expire_time <= clock(connection))
+            return connection.execute(select(table.c.id).where(*expired).limit(most)).scalars().all()
+
+        return await self._database.read(look)
 
     # Approvals
 
@@ -142,34 +133,35 @@ class Reading:
         return await self._database.read(lambda connection: _approvals(connection, viewer, wanted, after, most))
 
     async def waiting_now(
-        self, viewer: Viewer, wanted: ApprovalsWanted, after: int | None, most: int
-    ) -> tuple[Sequence[Approval], int, int]:
-        """Return what waits behind a number, with how far the feed and the numbers of this very snapshot go (R11)."""
-        newest = select(func.coalesce(func.max(tables.approvals.c.seq), 0))
-        return await self._database.read(
-            lambda connection: (
-                _approvals(connection, viewer, wanted, after, most),
-                horizon(connection, tables.approval_feed),
-                connection.execute(newest).scalar_one(),
-            )
-        )
+        self, viewer: Viewer, wanted: ApprovalsWanted, after: int | None, most: int, told_to: Position | None
+    ) -> tuple[Sequence[Approval], Position]:
+        """Return what waits behind a number and was told up to a position of the feed, with that position (R11).
 
-    async def approval_news(self, tenant: str, position: int, most: int) -> Sequence[FeedRow]:
+        Without one: all that was told up to this very snapshot's own horizon. What was told later is in the feed.
+        """
+        feed = tables.approval_feed
+
+        def look(connection: Connection) -> tuple[Sequence[Approval], Position]:
+            position = told_to or horizon(connection, feed)
+            earlier = ~told_later(feed, position, "waiting", tables.approvals.c.id)
+            return _approvals(connection, viewer, wanted, after, most, earlier), position
+
+        return await self._database.follow(look)
+
+    async def approval_news(self, tenant: str, position: Position, most: int) -> Sequence[FeedRow]:
         """Return what happened to approvals behind a position of their feed."""
-        return await self._database.read(
+        return await self._database.follow(
             lambda connection: read_after(connection, tables.approval_feed, position, most, tenant)
         )
 
     async def turn_news(
-        self, turn_id: TurnId, line: int, position: int, most: int
+        self, turn_id: TurnId, line: int, position: Position, most: int
     ) -> tuple[Sequence[Record], Sequence[FeedRow]]:
         """Return a turn's records behind a line, and when it was interrupted behind a position of the turns' feed."""
-        feed = tables.turn_feed
-        stops = select(feed).where(feed.c.subject == turn_id, feed.c.position > position).order_by(feed.c.position)
-        return await self._database.read(
+        return await self._database.follow(
             lambda connection: (
                 _records(connection, turn_id, line, most),
-                [FeedRow(**row) for row in connection.execute(stops).mappings()],
+                read_subject(connection, tables.turn_feed, position, turn_id),
             )
         )
 
@@ -199,13 +191,27 @@ class Reading:
         """Return an incarnation's newest session."""
         wanted = select(tables.sessions).where(tables.sessions.c.incarnation == incarnation)
         row = await self._database.read(lambda connection: connection.execute(wanted).mappings().first())
-        return None if row is None else Session(**row)
+        return None if row is None else session_of(row)
 
     async def generation(self) -> str:
         """Return what tells this database from any other: cursors are bound to it."""
         facts = tables.database_facts
         wanted = select(facts.c.value).where(facts.c.name == "generation")
         return await self._database.read(lambda connection: str(connection.execute(wanted).scalar_one()))
+
+
+def _free(connection: Connection, most: int, not_these: Collection[TurnId]) -> Sequence[TurnId]:
+    table, leases, now = tables.turns, tables.leases, clock(connection)
+    leased = exists().where(leases.c.process == table.c.process, leases.c.until > now)
+    may_have_run = exists().where(tables.calls.c.turn_id == table.c.id, tables.calls.c.open, tables.calls.c.unfinished)
+    free = or_(
+        table.c.state == TurnState.READY,
+        and_(table.c.state == TurnState.RUNNING, ~leased),
+        and_(table.c.state == TurnState.INTERRUPTED, table.c.retry_time <= now, ~may_have_run),
+    )
+    wanted = select(table.c.id).where(free).order_by(table.c.made).limit(most + len(not_these))
+    found = connection.execute(wanted).scalars().all()
+    return [turn_id for turn_id in found if turn_id not in not_these][:most]
 
 
 def _ancestors(turn_id: str, *, shown: bool) -> CTE:
@@ -311,10 +317,15 @@ def _tasks(connection: Connection, turn: Turn) -> Sequence[tuple[str, TaskStarte
 
 
 def _approvals(
-    connection: Connection, viewer: Viewer, wanted: ApprovalsWanted, after: int | None, most: int
+    connection: Connection,
+    viewer: Viewer,
+    wanted: ApprovalsWanted,
+    after: int | None,
+    most: int,
+    *also: ColumnElement[bool],
 ) -> Sequence[Approval]:
     table = tables.approvals
-    found: Select[tuple[object, ...]] = select(table).where(_may_see_approval(viewer))
+    found: Select[tuple[object, ...]] = select(table).where(_may_see_approval(viewer), *also)
     found = found.where(table.c.state.in_(wanted.states or (ApprovalState.PENDING,)))
     for name in ("agent", "conversation_id", "turn_id", "tool"):
         if value := getattr(wanted, name):

@@ -11,23 +11,21 @@ from sqlalchemy import (
     Column,
     Float,
     Index,
-    Integer,
     LargeBinary,
     MetaData,
-    String,
     Table,
-    Text,
 )
 
 from runtime_service.domain.agents import AgentSpec, Shown
 from runtime_service.domain.approvals import Answer, ApprovalState
 from runtime_service.domain.calls import Resolution, Result
 from runtime_service.domain.effects import Declaration, Effects
+from runtime_service.domain.hosts import Offer
 from runtime_service.domain.principals import Principal
 from runtime_service.domain.rules import ApprovalRule, SettingInForce
 from runtime_service.domain.turns import Attended, TurnState, Usage
 from runtime_service.store.columns import Value, Values
-from service_kit.columns import Named, UtcDateTime
+from service_kit.columns import NUMBER, TEXT, WORDS, Named, UtcDateTime
 from service_kit.feeds import feed_table
 from service_kit.idempotency import requests_table
 
@@ -40,11 +38,11 @@ metadata = MetaData(
 
 
 def _text(name: str, *, unique: bool | None = None) -> Column[str]:
-    return Column(name, String, nullable=False, unique=unique)
+    return Column(name, TEXT, nullable=False, unique=unique)
 
 
 def _number(name: str) -> Column[int]:
-    return Column(name, Integer, nullable=False)
+    return Column(name, NUMBER, nullable=False)
 
 
 def _flag(name: str) -> Column[bool]:
@@ -54,14 +52,14 @@ def _flag(name: str) -> Column[bool]:
 database_facts = Table(
     "database_facts",
     metadata,
-    Column("name", String, primary_key=True),
+    Column("name", TEXT, primary_key=True),
     _text("value"),
 )
 
 agents = Table(
     "agents",
     metadata,
-    Column("made", Integer, primary_key=True, autoincrement=True),
+    Column("made", NUMBER, primary_key=True, autoincrement=True),
     _text("tenant"),
     _text("name"),
     _text("version"),
@@ -76,9 +74,9 @@ agents = Table(
 declarations = Table(
     "declarations",
     metadata,
-    Column("tenant", String, primary_key=True),
-    Column("name", String, primary_key=True),
-    Column("hash", String, primary_key=True),
+    Column("tenant", TEXT, primary_key=True),
+    Column("name", TEXT, primary_key=True),
+    Column("hash", TEXT, primary_key=True),
     Column("declaration", Value(Declaration), nullable=False),
     # The newest declaration of a name holds for new tasks (R1.4).
     Column("declare_time", UtcDateTime, nullable=False),
@@ -87,15 +85,15 @@ declarations = Table(
 tool_lists = Table(
     "tool_lists",
     metadata,
-    Column("tenant", String, primary_key=True),
-    Column("hash", String, primary_key=True),
+    Column("tenant", TEXT, primary_key=True),
+    Column("hash", TEXT, primary_key=True),
     Column("tools", Values(Shown), nullable=False),
 )
 
 conversations = Table(
     "conversations",
     metadata,
-    Column("made", Integer, primary_key=True, autoincrement=True),
+    Column("made", NUMBER, primary_key=True, autoincrement=True),
     _text("id"),
     _text("tenant"),
     _text("agent"),
@@ -112,7 +110,7 @@ conversations = Table(
 turns = Table(
     "turns",
     metadata,
-    Column("made", Integer, primary_key=True, autoincrement=True),
+    Column("made", NUMBER, primary_key=True, autoincrement=True),
     _text("id", unique=True),
     _text("tenant"),
     _text("root_id"),
@@ -121,7 +119,7 @@ turns = Table(
     _text("agent"),
     _text("agent_version"),
     _text("skill"),
-    Column("input", Text, nullable=False),
+    Column("input", WORDS, nullable=False),
     Column("work_for", Value(Principal), nullable=False),
     Column("given_by", Value(Principal), nullable=False),
     # Whose it is, for lists of what one account may see.
@@ -137,8 +135,8 @@ turns = Table(
     _text("parent_address"),
     Column("attended", Named(Attended), nullable=False),
     _text("needed_approval"),
-    Column("output", Text, nullable=False),
-    Column("cause", Text, nullable=False),
+    Column("output", WORDS, nullable=False),
+    Column("cause", WORDS, nullable=False),
     _text("ready_because"),
     _number("writer"),
     _text("process"),
@@ -163,16 +161,16 @@ turns = Table(
 records = Table(
     "records",
     metadata,
-    Column("turn_id", String, primary_key=True),
-    Column("line", Integer, primary_key=True),
+    Column("turn_id", TEXT, primary_key=True),
+    Column("line", NUMBER, primary_key=True),
     _text("tenant"),
     _number("writer"),
     Column("time", UtcDateTime, nullable=False),
     _text("address"),
     _text("kind"),
     # Facts and words stand apart, so that words can go and facts stay proven (R5.4).
-    Column("facts", Text, nullable=False),
-    Column("words", Text, nullable=False),
+    Column("facts", WORDS, nullable=False),
+    Column("words", WORDS, nullable=False),
     Column("words_salt", LargeBinary, nullable=False),
     _text("words_digest"),
     _text("content_digest"),
@@ -183,7 +181,7 @@ records = Table(
 approvals = Table(
     "approvals",
     metadata,
-    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("seq", NUMBER, primary_key=True, autoincrement=True),
     _text("id", unique=True),
     _text("tenant"),
     _text("turn_id"),
@@ -194,13 +192,13 @@ approvals = Table(
     _number("invocation"),
     _text("address"),
     _text("tool"),
-    Column("tool_description", Text, nullable=False),
-    Column("input_json", Text, nullable=False),
-    Column("schema_json", Text, nullable=False),
+    Column("tool_description", WORDS, nullable=False),
+    Column("input_json", WORDS, nullable=False),
+    Column("schema_json", WORDS, nullable=False),
     Column("effects", Named(Effects), nullable=False),
     _text("fingerprint"),
     _number("instruction_set"),
-    Column("said", Text, nullable=False),
+    Column("said", WORDS, nullable=False),
     Column("work_for", Value(Principal), nullable=False),
     Column("given_by", Value(Principal), nullable=False),
     _text("scope"),
@@ -212,7 +210,7 @@ approvals = Table(
     Column("answers", Values(Answer), nullable=False),
     _text("supersedes"),
     _text("asked_by_rule"),
-    Column("outcome", Text, nullable=False),
+    Column("outcome", WORDS, nullable=False),
     Column("rule", Value(ApprovalRule), nullable=False),
     _text("declaration_hash"),
     _text("agent_version"),
@@ -235,9 +233,9 @@ approvals = Table(
 put_to = Table(
     "put_to",
     metadata,
-    Column("tenant", String, primary_key=True),
-    Column("who", String, primary_key=True),
-    Column("approval_id", String, primary_key=True),
+    Column("tenant", TEXT, primary_key=True),
+    Column("who", TEXT, primary_key=True),
+    Column("approval_id", TEXT, primary_key=True),
     _text("turn_id"),
     Index(None, "turn_id"),
     Index(None, "approval_id"),
@@ -247,13 +245,13 @@ put_to = Table(
 calls = Table(
     "calls",
     metadata,
-    Column("id", String, primary_key=True),
+    Column("id", TEXT, primary_key=True),
     _text("tenant"),
     _text("turn_id"),
     _text("address"),
     _number("invocation"),
     _text("tool"),
-    Column("input_json", Text, nullable=False),
+    Column("input_json", WORDS, nullable=False),
     _number("attempt"),
     _text("host"),
     _text("incarnation"),
@@ -279,7 +277,7 @@ calls = Table(
 sessions = Table(
     "sessions",
     metadata,
-    Column("incarnation", String, primary_key=True),
+    Column("incarnation", TEXT, primary_key=True),
     _text("tenant"),
     _text("account"),
     _text("host"),
@@ -287,6 +285,7 @@ sessions = Table(
     _text("process"),
     Column("start_time", UtcDateTime, nullable=False),
     Column("end_time", UtcDateTime),
+    Column("offers", Values(Offer), server_default="[]", nullable=False),
     Index(None, "process"),
 )
 
@@ -294,19 +293,41 @@ sessions = Table(
 delegate_calls = Table(
     "delegate_calls",
     metadata,
-    Column("turn_id", String, primary_key=True),
-    Column("line", Integer, primary_key=True),
+    Column("turn_id", TEXT, primary_key=True),
+    Column("line", NUMBER, primary_key=True),
     _text("tenant"),
     _text("delegate"),
-    Column("input", Text, nullable=False),
-    Column("output", Text, nullable=False),
+    Column("input", WORDS, nullable=False),
+    Column("output", WORDS, nullable=False),
+)
+
+# Calls that only look, on their way to hosts that are connected to another replica.
+reads = Table(
+    "reads",
+    metadata,
+    Column("id", TEXT, primary_key=True),
+    _text("tenant"),
+    _text("process"),
+    _text("incarnation"),
+    _number("session"),
+    _text("tool"),
+    Column("input_json", WORDS, nullable=False),
+    _text("idempotency_key"),
+    _text("turn_id"),
+    _text("address"),
+    _number("attempt"),
+    Column("timeout_seconds", Float, nullable=False),
+    Column("ask_time", UtcDateTime, nullable=False),
+    Column("result", Value(Result)),
+    Index(None, "incarnation"),
+    Index(None, "ask_time"),
 )
 
 # Processes and until when what they hold is theirs (R6.1, R6.6).
 leases = Table(
     "leases",
     metadata,
-    Column("process", String, primary_key=True),
+    Column("process", TEXT, primary_key=True),
     Column("until", UtcDateTime, nullable=False),
 )
 

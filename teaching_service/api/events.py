@@ -14,7 +14,7 @@ from typing import Any
 from tutelage.teaching.v1 import events_pb2 as pb
 from tutelage.teaching.v1 import events_pb2_grpc
 
-from service_kit.feeds import Bell, CursorCodec
+from service_kit.feeds import START, Bell, CursorCodec
 from service_kit.identity import Caller, current_caller
 from service_kit.streams import Streams
 from teaching_service.api import access, to_proto
@@ -81,16 +81,15 @@ class TeachingWatch:
         assert self._position is not None
         news = await self._lookups.news(self._viewer, self._position, MOST_NEWS)
         events = []
-        for one in news:
-            self._position = one.position
-            event = self._event(one)
+        for self._position, about in news:
+            event = self._event(about)
             if event is not None:
                 events.append(event)
         return events, len(news) == MOST_NEWS
 
-    def _event(self, news: News) -> pb.WatchTeachingResponse | None:
+    def _event(self, about: News) -> pb.WatchTeachingResponse | None:
         event = pb.WatchTeachingResponse(cursor=self._cursor())
-        match news.about:
+        match about:
             case Correction() as one if self._wants(one.agent):
                 event.work_corrected.CopyFrom(to_proto.correction(one))
             case Instruction() as one if self._wants(one.says.agent) and self._reads_instructions:
@@ -105,7 +104,7 @@ class TeachingWatch:
         return self._agent in ("", agent)
 
     def _cursor(self) -> str:
-        return self._cursors.encode(self._position or 0, self._key)
+        return self._cursors.encode(self._position or START, self._key)
 
     def _bookmark(self) -> pb.WatchTeachingResponse:
         return pb.WatchTeachingResponse(cursor=self._cursor(), bookmark=pb.EventBookmark())

@@ -56,9 +56,5 @@ class Preview:
     left_out: int
 
 
-@dataclass(frozen=True, slots=True)
-class News:
-    """One event, as what it is about stands now. None: not for these eyes."""
-
-    position: int
-    about: Correction | Instruction | InstructionSet | None
+# One event, as what it is about stands now. None: not for these eyes.
+News = Correction | Instruction | InstructionSet | None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TypeVar
 
 import structlog
@@ -17,6 +17,7 @@ from sqlalchemy import Connection, insert, select, update
 from service_kit.database import Database
 from service_kit.feeds import FeedEntry, append
 from service_kit.idempotency import Repeatable, find_request, record_request
+from service_kit.statements import alone, clock
 from teaching_service.domain import corrections, instructions, sets
 from teaching_service.domain.access import Account, Viewer, admit_corrector, refuse_agents
 from teaching_service.domain.corrections import Correction, CorrectionDraft
@@ -25,6 +26,7 @@ from teaching_service.domain.problems import CorrectionGone, InvalidFields, NoSu
 from teaching_service.domain.sets import Activation, Changed, InstructionSet, Policy, Review
 from teaching_service.domain.tasks import Task
 from teaching_service.store import loading, tables
+from teaching_service.store.loading import TEACHING
 from teaching_service.store.rows import correction_row, instruction_row, set_row
 
 log = structlog.get_logger()
@@ -197,8 +199,10 @@ class Changes:
         """Run a change in a transaction of its own; then log it and ring."""
 
         def transact(connection: Connection) -> tuple[T, list[FeedEntry]]:
+            # One change of a tenant at a time: each is decided by all that those before it made.
+            alone(connection, TEACHING, tenant)
             before = None if again is None else find_request(connection, tables.requests, again.key, again.digest)
-            changing = _Change(connection, tenant, datetime.now(UTC), again, before)
+            changing = _Change(connection, tenant, clock(connection), again, before)
             return change(changing), changing.told
 
         came_of_it, told = await self._database.write(transact)

@@ -20,6 +20,9 @@ from teaching_service.store import tables
 from teaching_service.store.rows import correction_of, instruction_of, set_of, task_of
 from teaching_service.store.seeing import may_see_correction, may_see_instruction, may_see_task
 
+# The name by which what is decided about a tenant's agents, and by what they are taught, waits for each other.
+TEACHING = "teaching"
+
 
 def newest_set(connection: Connection, tenant: str, agent: str) -> InstructionSet:
     """Return an agent's newest set; set 0 where nobody taught it anything."""

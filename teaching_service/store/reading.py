@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import ColumnElement, Connection, Select, and_, case, exists, func, or_, select
 
 from service_kit.database import Database
-from service_kit.feeds import FeedRow, horizon, read_after
+from service_kit.feeds import FeedRow, Position, horizon, read_after
 from teaching_service.domain.access import Viewer
 from teaching_service.domain.block import Limits, applying, block_of
 from teaching_service.domain.corrections import Correction
@@ -196,19 +196,19 @@ class Reading:
 
     # Events
 
-    async def news(self, viewer: Viewer, position: int, most: int) -> Sequence[News]:
+    async def news(self, viewer: Viewer, position: Position, most: int) -> Sequence[tuple[Position, News]]:
         """Return what happened behind a position of the feed, as it stands now, without what is not for these eyes."""
 
-        def news(connection: Connection) -> list[News]:
+        def news(connection: Connection) -> list[tuple[Position, News]]:
             lines = read_after(connection, tables.teaching_feed, position, most, viewer.tenant)
             about = _about(connection, viewer, lines)
-            return [News(line.position, about.get(_key(line))) for line in lines]
+            return [(line.position, about.get(_key(line))) for line in lines]
 
-        return await self._database.read(news)
+        return await self._database.follow(news)
 
-    async def horizon(self) -> int:
+    async def horizon(self) -> Position:
         """Return how far the feed goes."""
-        return await self._database.read(lambda connection: horizon(connection, tables.teaching_feed))
+        return await self._database.follow(lambda connection: horizon(connection, tables.teaching_feed))
 
     async def generation(self) -> str:
         """Return what tells this database from any other: cursors are bound to it."""

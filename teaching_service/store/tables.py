@@ -10,9 +10,9 @@ themselves, and is only ever added; an instruction is active only where a set sa
 
 from __future__ import annotations
 
-from sqlalchemy import CheckConstraint, Column, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import CheckConstraint, Column, Index, MetaData, Table
 
-from service_kit.columns import Named, UtcDateTime
+from service_kit.columns import NUMBER, TEXT, WORDS, Named, UtcDateTime
 from service_kit.feeds import feed_table
 from service_kit.idempotency import requests_table
 from teaching_service.domain.corrections import Severity
@@ -30,21 +30,21 @@ metadata = MetaData(
 
 
 def _text(name: str) -> Column[str]:
-    return Column(name, String, nullable=False)
+    return Column(name, TEXT, nullable=False)
 
 
 def _number(name: str) -> Column[int]:
-    return Column(name, Integer, nullable=False)
+    return Column(name, NUMBER, nullable=False)
 
 
 def _made() -> Column[int]:
-    return Column("made", Integer, primary_key=True, autoincrement=True)
+    return Column("made", NUMBER, primary_key=True, autoincrement=True)
 
 
 database_facts = Table(
     "database_facts",
     metadata,
-    Column("name", String, primary_key=True),
+    Column("name", TEXT, primary_key=True),
     _text("value"),
 )
 
@@ -78,9 +78,9 @@ tasks = Table(
 receipts = Table(
     "receipts",
     metadata,
-    Column("tenant", String, primary_key=True),
-    Column("task_id", String, primary_key=True),
-    Column("take_up", Integer, primary_key=True),
+    Column("tenant", TEXT, primary_key=True),
+    Column("task_id", TEXT, primary_key=True),
+    Column("take_up", NUMBER, primary_key=True),
     _number("set_number"),
     _text("set_hash"),
     Column("instruction_ids", Value(tuple[str, ...]), nullable=False),
@@ -95,9 +95,9 @@ receipts = Table(
 sent = Table(
     "sent",
     metadata,
-    Column("tenant", String, primary_key=True),
-    Column("instruction_id", String, primary_key=True),
-    Column("task_id", String, primary_key=True),
+    Column("tenant", TEXT, primary_key=True),
+    Column("instruction_id", TEXT, primary_key=True),
+    Column("task_id", TEXT, primary_key=True),
     sqlite_with_rowid=False,
 )
 
@@ -105,10 +105,10 @@ sent = Table(
 put_to = Table(
     "put_to",
     metadata,
-    Column("tenant", String, primary_key=True),
-    Column("task_id", String, primary_key=True),
-    Column("who", String, primary_key=True),
-    Column("proposal_id", String, primary_key=True),
+    Column("tenant", TEXT, primary_key=True),
+    Column("task_id", TEXT, primary_key=True),
+    Column("who", TEXT, primary_key=True),
+    Column("proposal_id", TEXT, primary_key=True),
     Index(None, "tenant", "who", "task_id"),
     sqlite_with_rowid=False,
 )
@@ -122,10 +122,10 @@ corrections = Table(
     _text("task_id"),
     _text("agent"),
     _text("skill"),
-    Column("wrong", Text, nullable=False),
-    Column("right", Text, nullable=False),
-    Column("because", Text, nullable=False),
-    Column("corrected_output", Text, nullable=False),
+    Column("wrong", WORDS, nullable=False),
+    Column("right", WORDS, nullable=False),
+    Column("because", WORDS, nullable=False),
+    Column("corrected_output", WORDS, nullable=False),
     Column("severity", Named(Severity), nullable=False),
     _number("step"),
     _text("proposal_id"),
@@ -134,7 +134,7 @@ corrections = Table(
     _text("by_id"),
     Column("time", UtcDateTime, nullable=False),
     Column("withdraw_time", UtcDateTime),
-    Column("withdrawn_because", Text, nullable=False),
+    Column("withdrawn_because", WORDS, nullable=False),
     Column("erase_time", UtcDateTime),
     Index(None, "tenant", "id", unique=True),
     Index(None, "tenant", "task_id", "made"),
@@ -154,8 +154,8 @@ instructions = Table(
     _text("for_person"),
     _text("on_scope"),
     # Kept here once: blocks, previews and sets are made of it.
-    Column("guidance", Text, nullable=False),
-    Column("why", Text, nullable=False),
+    Column("guidance", WORDS, nullable=False),
+    Column("why", WORDS, nullable=False),
     Column("from_corrections", Value(tuple[str, ...]), nullable=False),
     Column("state", Named(InstructionState), nullable=False),
     Column("proposed_by", Value(Principal), nullable=False),
@@ -163,11 +163,11 @@ instructions = Table(
     _text("drafted_by"),
     Column("revised_by", Value(Principal)),
     Column("reviewed_by", Value(Principal)),
-    Column("review_why", Text, nullable=False),
+    Column("review_why", WORDS, nullable=False),
     _number("first_set"),
     Column("first_active_time", UtcDateTime),
     Column("retired_by", Value(Principal)),
-    Column("retired_why", Text, nullable=False),
+    Column("retired_why", WORDS, nullable=False),
     _text("guidance_hash"),
     Column("propose_time", UtcDateTime, nullable=False),
     Column("erase_time", UtcDateTime),
@@ -180,18 +180,18 @@ instructions = Table(
 sources = Table(
     "sources",
     metadata,
-    Column("tenant", String, primary_key=True),
-    Column("instruction_id", String, primary_key=True),
-    Column("correction_id", String, primary_key=True),
+    Column("tenant", TEXT, primary_key=True),
+    Column("instruction_id", TEXT, primary_key=True),
+    Column("correction_id", TEXT, primary_key=True),
     sqlite_with_rowid=False,
 )
 
 instruction_sets = Table(
     "instruction_sets",
     metadata,
-    Column("tenant", String, primary_key=True),
-    Column("agent", String, primary_key=True),
-    Column("number", Integer, primary_key=True),
+    Column("tenant", TEXT, primary_key=True),
+    Column("agent", TEXT, primary_key=True),
+    Column("number", NUMBER, primary_key=True),
     _text("hash"),
     Column("change", Named(InstructionChange), nullable=False),
     _text("instruction_id"),
@@ -203,7 +203,7 @@ instruction_sets = Table(
     _text("by_kind"),
     _text("by_on_behalf_of"),
     Column("time", UtcDateTime, nullable=False),
-    Column("why", Text, nullable=False),
+    Column("why", WORDS, nullable=False),
     Column("proof", Value(Proof), nullable=False),
     CheckConstraint("number > 0", "numbered"),
     CheckConstraint("by_kind = 'PERSON' AND by_id <> '' AND by_on_behalf_of = ''", "by_a_person"),

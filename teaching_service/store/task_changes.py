@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from sqlalchemy import Connection, insert
-from sqlalchemy.dialects.sqlite import insert as upsert
 
 from service_kit.database import Database
+from service_kit.statements import alone, clock, upsert
 from teaching_service.domain.block import Block, Limits, applying, block_of
 from teaching_service.domain.problems import NoSuchThing
 from teaching_service.domain.tasks import Proposal, Task, check_same, check_take_up
 from teaching_service.store import loading, tables
+from teaching_service.store.loading import TEACHING
 from teaching_service.store.rows import task_row
 
 
@@ -30,6 +30,7 @@ class TaskChanges:
         """
 
         def begin(connection: Connection) -> Block:
+            alone(connection, TEACHING, task.tenant, shared=True)
             begun = loading.task(connection, task.tenant, task.id)
             if begun is not None:
                 check_same(begun, task)
@@ -43,6 +44,7 @@ class TaskChanges:
         """Record and return what a task is sent from now on. The same number: the same block."""
 
         def take_up(connection: Connection) -> Block:
+            alone(connection, TEACHING, tenant, shared=True)
             task = loading.task(connection, tenant, task_id)
             if task is None:
                 raise NoSuchThing("task", task_id)
@@ -61,7 +63,7 @@ class TaskChanges:
         ]
 
         def record(connection: Connection) -> None:
-            connection.execute(upsert(tables.put_to).on_conflict_do_nothing(), rows)
+            connection.execute(upsert(connection, tables.put_to).on_conflict_do_nothing(), rows)
 
         if rows:
             await self._database.write(record)
@@ -80,10 +82,10 @@ class TaskChanges:
             "sha256": block.sha256,
             "left_out": block.left_out,
             "render_version": block.render_version,
-            "time": datetime.now(UTC),
+            "time": clock(connection),
         }
         connection.execute(insert(tables.receipts), receipt)
         rows = [{"tenant": task.tenant, "instruction_id": one, "task_id": task.id} for one in block.instruction_ids]
         if rows:
-            connection.execute(upsert(tables.sent).on_conflict_do_nothing(), rows)
+            connection.execute(upsert(connection, tables.sent).on_conflict_do_nothing(), rows)
         return block

@@ -345,7 +345,8 @@ async def test_errors_do_not_tell_the_values_of_a_statement(db: Database) -> Non
 @pytest.mark.parametrize(
     "url",
     [
-        "postgresql+asyncpg://user:hunter2@localhost/tutelage",
+        "mysql+aiomysql://user:hunter2@localhost/tutelage",
+        "postgresql://user:hunter2@localhost",
         "sqlite+pysqlcipher:///file.db",
         "sqlite://",
         "sqlite:///:memory:",

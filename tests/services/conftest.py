@@ -27,17 +27,21 @@ def nothing_blocks() -> Iterator[None]:
 def _allow(blockbuster: BlockBuster) -> None:
     """Allow what holds up nobody: the data folder and the database are opened before anything is served."""
     for function in blockbuster.functions.values():
+        function.can_block_in("service_kit/migrations.py", {"_upgrade", "_check"})
         function.can_block_in("service_kit/database.py", {"__init__"})
+        # A password file is looked for once for each connection.
+        function.can_block_in("asyncpg/connect_utils.py", {"_parse_connect_dsn_and_args"})
         function.can_block_in("service_kit/data_folder.py", {"__init__", "lock", "signing_key"})
 
 
 @pytest.fixture
-async def idle_service(tmp_path: Path) -> AsyncIterator[Service]:
+async def idle_service(tmp_path: Path, runtime_database: str) -> AsyncIterator[Service]:
     """A service that the test starts itself, with settings of its own."""
     logged = Logged()
     with logged.kept():
         async with AsyncExitStack() as cleanup:
             service = Service(tmp_path, cleanup, logged)
+            service.settings["database_url"] = runtime_database
             try:
                 yield service
             finally:

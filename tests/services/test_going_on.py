@@ -10,10 +10,11 @@ import pytest
 from tutelage.runtime.v1 import agents_pb2, approvals_pb2, conversations_pb2, turns_pb2
 from tutelage.runtime.v1.approval_setting_pb2 import AllRule, ApprovalRule, ApprovalSetting, ChangesRule, NamesRule
 
+from tests.postgres import both_databases
 from tests.services.book import Book
 from tests.services.service import CHANGES_ASKED, NOTHING_ASKED, Service, calls, refusal, whats
 
-pytestmark = pytest.mark.usefixtures("host")
+pytestmark = [both_databases, pytest.mark.usefixtures("host")]
 
 WRITE = ("write_note", {"name": "spring", "text": "tulips"})
 READ = ("read_note", {"name": "spring"})

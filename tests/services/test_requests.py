@@ -8,9 +8,12 @@ import pytest
 from tutelage.runtime.v1 import approvals_pb2, turns_pb2
 from tutelage.runtime.v1.turns_pb2 import IF_BUSY_BRANCH, Resolution, RunAgain
 
+from tests.postgres import both_databases
 from tests.services.book import Book
 from tests.services.service import CHANGES_ASKED, Service, calls, refusal, whats
 from tests.services.wire_host import wire_host
+
+pytestmark = both_databases
 
 WRITE = ("write_note", {"name": "spring", "text": "tulips"})
 

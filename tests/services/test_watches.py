@@ -11,6 +11,7 @@ import pytest
 from tutelage.runtime.v1 import approvals_pb2 as pb
 from tutelage.runtime.v1 import tools_pb2, turns_pb2
 
+from tests.postgres import both_databases
 from tests.services.book import Book
 from tests.services.service import (
     CHANGES_ASKED,
@@ -23,6 +24,8 @@ from tests.services.service import (
     within_deadline,
 )
 from tests.services.wire_host import wire_host
+
+pytestmark = both_databases
 
 WRITE = ("write_note", {"name": "spring", "text": "tulips"})
 

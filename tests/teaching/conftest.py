@@ -44,12 +44,15 @@ def _allow(blockbuster: BlockBuster) -> None:
     The data folder and the database are opened before anything is served; migrations have a thread of their own.
     """
     for function in blockbuster.functions.values():
+        function.can_block_in("service_kit/migrations.py", {"_upgrade", "_check"})
         function.can_block_in("service_kit/database.py", {"__init__"})
+        # A password file is looked for once for each connection.
+        function.can_block_in("asyncpg/connect_utils.py", {"_parse_connect_dsn_and_args"})
         function.can_block_in("service_kit/data_folder.py", {"__init__", "lock", "signing_key"})
 
 
 @pytest.fixture
-async def idle(tmp_path: Path) -> AsyncIterator[Teaching]:
+async def idle(tmp_path: Path, teaching_database: str) -> AsyncIterator[Teaching]:
     """A service that the test starts itself, with settings of its own. Fails the test for any defect."""
     events: list[dict[str, Any]] = []
     before = structlog.get_config()
@@ -62,6 +65,7 @@ async def idle(tmp_path: Path) -> AsyncIterator[Teaching]:
     try:
         async with AsyncExitStack() as cleanup:
             service = Teaching(tmp_path, cleanup)
+            service.settings["database_url"] = teaching_database
             try:
                 yield service
             finally:

@@ -7,7 +7,10 @@ from collections.abc import AsyncIterator
 
 from tutelage.teaching.v1 import corrections_pb2, events_pb2
 
+from tests.postgres import both_databases
 from tests.teaching.service import Teaching, refusal
+
+pytestmark = both_databases
 
 
 async def _next(

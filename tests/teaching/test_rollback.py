@@ -23,12 +23,14 @@ from teaching_service.domain.problems import (
     TooMuchToSend,
 )
 from teaching_service.domain.sets import Activation, Changed, InstructionSet, Policy, Review, Taught, set_hash, set_zero
+from tests.postgres import both_databases
 from tests.teaching.made import AIMS, NOON, TEACHER, instruction
 from tests.teaching.service import Teaching, refusal
 
 ROOMY = Policy(Limits(1_000, 1_000_000))
 
 
+@both_databases
 async def test_a_rollback_is_the_next_set_and_says_what_it_restored(teaching: Teaching) -> None:
     """Scenario 32: to 3 of 7, then to 5, gives 8 and 9, with the hashes of 3 and 5 (B12, B11)."""
     for number in range(1, 8):
@@ -43,6 +45,7 @@ async def test_a_rollback_is_the_next_set_and_says_what_it_restored(teaching: Te
     assert list(eighth.members) == list((await teaching.newest(number=3)).members)
 
 
+@both_databases
 async def test_back_to_0_nothing_is_sent_and_forth_again_all_is_as_it_was(teaching: Teaching) -> None:
     """B12: `active_since` and the order are of the first activation."""
     first, second = await teaching.teach("First."), await teaching.teach("Second.")
@@ -65,6 +68,7 @@ async def test_back_to_0_nothing_is_sent_and_forth_again_all_is_as_it_was(teachi
     assert await teaching.instruction(first.id) == first
 
 
+@both_databases
 async def test_for_one_skill_alone(teaching: Teaching) -> None:
     """T4.3: the members of now without that skill's, and that set's of the skill (B12)."""
     old_tag = await teaching.teach("Old tags.", skill="WriteTag")

@@ -6,7 +6,10 @@ import hashlib
 
 from tutelage.teaching.v1 import instructions_pb2
 
+from tests.postgres import both_databases
 from tests.teaching.service import EMPTY_SHA256, Teaching, refusal
+
+pytestmark = both_databases
 
 GUIDANCE = "Put the common name first, the Latin name after it in brackets."
 

@@ -36,10 +36,13 @@ class AskPeople:
     def run(self, ledger: Ledger) -> Turn:
         turn = ledger.held(self.hold)
         _leave_behind(ledger, turn, self.instead_of)
-        for approval in self.approvals:
-            ledger.approvals.put(approval.id, approval)
+        records: list[tuple[str, What]] = []
+        for approval, (address, record) in zip(self.approvals, self.records, strict=True):
+            # By the clock that judges it.
+            expires = approval.rule.expires_at(ledger.now)
+            ledger.approvals.put(approval.id, replace(approval, ask_time=ledger.now, expire_time=expires))
             ledger.tell(APPROVALS, turn.tenant, "waiting", approval.id, approval.turn_id)
-        records: Sequence[tuple[str, What]] = self.records
+            records.append((address, replace(record, expire_time=expires)))
         return ledger.append(turn, records)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from runtime_service.domain.calls import Call, Outcome, Result, late_result
-from runtime_service.domain.hosts import CallId, Hello, Incarnation, Session
+from runtime_service.domain.hosts import CallId, Hello, Incarnation, Offer, Session
 from runtime_service.domain.ledger import Ledger, Needs
 from runtime_service.domain.problems import NotAdmitted
 from runtime_service.engine.units.turns import settle
@@ -34,7 +34,8 @@ class OpenSession:
 
     @property
     def needs(self) -> Needs:
-        return Needs(sessions=(self.hello.incarnation,), calls_of=(self.hello.incarnation,))
+        own = (self.hello.incarnation,)
+        return Needs(sessions=own, sessions_change=True, calls_of=own)
 
     def run(self, ledger: Ledger) -> Opened:
         hello = self.hello
@@ -49,6 +50,7 @@ class OpenSession:
             number=before.number + 1 if before else 1,
             process=self.process,
             start_time=ledger.now,
+            offers=tuple(Offer(tool.name, tool.hash) for tool in hello.tools),
         )
         ledger.sessions.put(hello.incarnation, session)
         ledger.declare(hello.tenant, hello.tools)
@@ -78,7 +80,7 @@ class EndSession:
 
     @property
     def needs(self) -> Needs:
-        return Needs(sessions=(self.incarnation,))
+        return Needs(sessions=(self.incarnation,), sessions_change=True)
 
     def run(self, ledger: Ledger) -> None:
         session = ledger.sessions.get(self.incarnation)

@@ -7,6 +7,6 @@ from pathlib import Path
 from service_kit import migrations
 
 
-def migrate(url: str) -> None:
-    """Bring a database to this release's tables. Done already: nothing happens. Needs no event loop around it."""
-    migrations.migrate(url, Path(__file__).parent)
+def migrate(url: str, *, at_start: bool = False) -> None:
+    """Bring a database to this release's tables; at the service's start as `service_kit.migrations` says."""
+    migrations.migrate(url, Path(__file__).parent, at_start=at_start)

@@ -10,17 +10,19 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
+NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
 
 def upgrade() -> None:
     op.create_table(
         "agents",
-        sa.Column("made", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("made", NUMBER, autoincrement=True, nullable=False),
         sa.Column("tenant", sa.String(), nullable=False),
         sa.Column("name", sa.String(), nullable=False),
         sa.Column("version", sa.String(), nullable=False),
         sa.Column("spec", sa.Text(), nullable=False),
         sa.Column("create_time", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("registered", sa.Integer(), nullable=False),
+        sa.Column("registered", NUMBER, nullable=False),
         sa.PrimaryKeyConstraint("made"),
         sqlite_autoincrement=True,
     )
@@ -28,7 +30,7 @@ def upgrade() -> None:
 
     op.create_table(
         "approval_feed",
-        sa.Column("position", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("position", NUMBER, autoincrement=True, nullable=False),
         sa.Column("tenant", sa.String(), nullable=False),
         sa.Column("kind", sa.String(), nullable=False),
         sa.Column("subject", sa.String(), nullable=False),
@@ -42,7 +44,7 @@ def upgrade() -> None:
 
     op.create_table(
         "approvals",
-        sa.Column("seq", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("seq", NUMBER, autoincrement=True, nullable=False),
         sa.Column("id", sa.String(), nullable=False),
         sa.Column("tenant", sa.String(), nullable=False),
         sa.Column("turn_id", sa.String(), nullable=False),
@@ -50,7 +52,7 @@ def upgrade() -> None:
         sa.Column("conversation_id", sa.String(), nullable=False),
         sa.Column("agent", sa.String(), nullable=False),
         sa.Column("path", sa.String(), nullable=False),
-        sa.Column("invocation", sa.Integer(), nullable=False),
+        sa.Column("invocation", NUMBER, nullable=False),
         sa.Column("address", sa.String(), nullable=False),
         sa.Column("tool", sa.String(), nullable=False),
         sa.Column("tool_description", sa.Text(), nullable=False),
@@ -58,13 +60,13 @@ def upgrade() -> None:
         sa.Column("schema_json", sa.Text(), nullable=False),
         sa.Column("effects", sa.String(), nullable=False),
         sa.Column("fingerprint", sa.String(), nullable=False),
-        sa.Column("instruction_set", sa.Integer(), nullable=False),
+        sa.Column("instruction_set", NUMBER, nullable=False),
         sa.Column("said", sa.Text(), nullable=False),
         sa.Column("work_for", sa.Text(), nullable=False),
         sa.Column("given_by", sa.Text(), nullable=False),
         sa.Column("scope", sa.String(), nullable=False),
         sa.Column("put_to", sa.Text(), nullable=False),
-        sa.Column("approvals_needed", sa.Integer(), nullable=False),
+        sa.Column("approvals_needed", NUMBER, nullable=False),
         sa.Column("state", sa.String(), nullable=False),
         sa.Column("ask_time", sa.DateTime(timezone=True), nullable=False),
         sa.Column("expire_time", sa.DateTime(timezone=True), nullable=True),
@@ -79,7 +81,7 @@ def upgrade() -> None:
         sa.Column("skill_version", sa.String(), nullable=False),
         sa.Column("block_sha256", sa.String(), nullable=False),
         sa.Column("task_id", sa.String(), nullable=False),
-        sa.Column("step", sa.Integer(), nullable=False),
+        sa.Column("step", NUMBER, nullable=False),
         sa.Column("to_copy", sa.Boolean(), nullable=False),
         sa.Column("used", sa.Boolean(), nullable=False),
         sa.Column("closed", sa.Boolean(), nullable=False),
@@ -98,13 +100,13 @@ def upgrade() -> None:
         sa.Column("tenant", sa.String(), nullable=False),
         sa.Column("turn_id", sa.String(), nullable=False),
         sa.Column("address", sa.String(), nullable=False),
-        sa.Column("invocation", sa.Integer(), nullable=False),
+        sa.Column("invocation", NUMBER, nullable=False),
         sa.Column("tool", sa.String(), nullable=False),
         sa.Column("input_json", sa.Text(), nullable=False),
-        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("attempt", NUMBER, nullable=False),
         sa.Column("host", sa.String(), nullable=False),
         sa.Column("incarnation", sa.String(), nullable=False),
-        sa.Column("session", sa.Integer(), nullable=False),
+        sa.Column("session", NUMBER, nullable=False),
         sa.Column("timeout_seconds", sa.Float(), nullable=False),
         sa.Column("start_time", sa.DateTime(timezone=True), nullable=False),
         sa.Column("deadline", sa.DateTime(timezone=True), nullable=False),
@@ -125,7 +127,7 @@ def upgrade() -> None:
 
     op.create_table(
         "conversations",
-        sa.Column("made", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("made", NUMBER, autoincrement=True, nullable=False),
         sa.Column("id", sa.String(), nullable=False),
         sa.Column("tenant", sa.String(), nullable=False),
         sa.Column("agent", sa.String(), nullable=False),
@@ -133,7 +135,7 @@ def upgrade() -> None:
         sa.Column("opened_by", sa.Text(), nullable=False),
         sa.Column("opened_by_id", sa.String(), nullable=False),
         sa.Column("create_time", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("turns", sa.Integer(), nullable=False),
+        sa.Column("turns", NUMBER, nullable=False),
         sa.Column("newest_done", sa.String(), nullable=False),
         sa.PrimaryKeyConstraint("made"),
         sqlite_autoincrement=True,
@@ -176,9 +178,9 @@ def upgrade() -> None:
     op.create_table(
         "records",
         sa.Column("turn_id", sa.String(), nullable=False),
-        sa.Column("line", sa.Integer(), nullable=False),
+        sa.Column("line", NUMBER, nullable=False),
         sa.Column("tenant", sa.String(), nullable=False),
-        sa.Column("writer", sa.Integer(), nullable=False),
+        sa.Column("writer", NUMBER, nullable=False),
         sa.Column("time", sa.DateTime(timezone=True), nullable=False),
         sa.Column("address", sa.String(), nullable=False),
         sa.Column("kind", sa.String(), nullable=False),
@@ -209,7 +211,7 @@ def upgrade() -> None:
         sa.Column("tenant", sa.String(), nullable=False),
         sa.Column("account", sa.String(), nullable=False),
         sa.Column("host", sa.String(), nullable=False),
-        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("number", NUMBER, nullable=False),
         sa.Column("process", sa.String(), nullable=False),
         sa.Column("start_time", sa.DateTime(timezone=True), nullable=False),
         sa.Column("end_time", sa.DateTime(timezone=True), nullable=True),
@@ -226,7 +228,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "turn_feed",
-        sa.Column("position", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("position", NUMBER, autoincrement=True, nullable=False),
         sa.Column("tenant", sa.String(), nullable=False),
         sa.Column("kind", sa.String(), nullable=False),
         sa.Column("subject", sa.String(), nullable=False),
@@ -240,12 +242,12 @@ def upgrade() -> None:
 
     op.create_table(
         "turns",
-        sa.Column("made", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("made", NUMBER, autoincrement=True, nullable=False),
         sa.Column("id", sa.String(), nullable=False),
         sa.Column("tenant", sa.String(), nullable=False),
         sa.Column("root_id", sa.String(), nullable=False),
         sa.Column("conversation_id", sa.String(), nullable=False),
-        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("number", NUMBER, nullable=False),
         sa.Column("agent", sa.String(), nullable=False),
         sa.Column("agent_version", sa.String(), nullable=False),
         sa.Column("skill", sa.String(), nullable=False),
@@ -267,12 +269,12 @@ def upgrade() -> None:
         sa.Column("output", sa.Text(), nullable=False),
         sa.Column("cause", sa.Text(), nullable=False),
         sa.Column("ready_because", sa.String(), nullable=False),
-        sa.Column("writer", sa.Integer(), nullable=False),
+        sa.Column("writer", NUMBER, nullable=False),
         sa.Column("process", sa.String(), nullable=False),
-        sa.Column("line", sa.Integer(), nullable=False),
+        sa.Column("line", NUMBER, nullable=False),
         sa.Column("chain", sa.String(), nullable=False),
         sa.Column("awaits_tools", sa.Text(), nullable=False),
-        sa.Column("tries", sa.Integer(), nullable=False),
+        sa.Column("tries", NUMBER, nullable=False),
         sa.Column("retry_time", sa.DateTime(timezone=True), nullable=True),
         sa.Column("usage", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("made"),

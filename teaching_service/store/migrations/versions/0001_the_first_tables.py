@@ -10,33 +10,57 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
+NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
 # An instruction is active only where a set says that a person activated it; whoever writes to the database (T2.2).
 # The set is written first, in the same transaction.
-ACTIVE_BY_A_PERSON = """
-CREATE TRIGGER active_by_a_person_{name} BEFORE {event} ON instructions
-WHEN NEW.state = 'ACTIVE' AND NOT EXISTS (
+NOT_BY_A_PERSON = """NEW.state = 'ACTIVE' AND NOT EXISTS (
     SELECT 1 FROM instruction_sets AS activation
     WHERE activation.tenant = NEW.tenant AND activation.agent = NEW.agent AND activation.number = NEW.first_set
         AND activation.change = 'ACTIVATED' AND activation.instruction_id = NEW.id
         AND activation.by_kind = 'PERSON' AND activation.by_on_behalf_of = ''
-)
-BEGIN SELECT RAISE(ABORT, 'an instruction is made active by a person alone'); END
-"""
+)"""
+BY_A_PERSON_ALONE = "an instruction is made active by a person alone"
 # Sets are only ever added. Why one was made is words, and can be erased.
-SETS_STAY = """
-CREATE TRIGGER sets_stay_{name} BEFORE {event} ON instruction_sets
-BEGIN SELECT RAISE(ABORT, 'sets are only ever added'); END
-"""
+ONLY_ADDED = "sets are only ever added"
 SETS_FACTS = (
     "tenant, agent, number, hash, change, instruction_id, restored_from, restored_skill, members, "
     "by_id, by_kind, by_on_behalf_of, time, proof"
 )
 
+GUARDS = {
+    "sqlite": (
+        *(
+            f"CREATE TRIGGER active_by_a_person_{name} BEFORE {event} ON instructions WHEN {NOT_BY_A_PERSON} "
+            f"BEGIN SELECT RAISE(ABORT, '{BY_A_PERSON_ALONE}'); END"
+            for name, event in (("inserted", "INSERT"), ("updated", "UPDATE"))
+        ),
+        *(
+            f"CREATE TRIGGER sets_stay_{name} BEFORE {event} ON instruction_sets "
+            f"BEGIN SELECT RAISE(ABORT, '{ONLY_ADDED}'); END"
+            for name, event in (("updated", f"UPDATE OF {SETS_FACTS}"), ("deleted", "DELETE"))
+        ),
+    ),
+    "postgresql": (
+        f"CREATE FUNCTION active_by_a_person() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF {NOT_BY_A_PERSON} "
+        f"THEN RAISE EXCEPTION '{BY_A_PERSON_ALONE}' USING ERRCODE = 'integrity_constraint_violation'; END IF; "
+        "RETURN NEW; END $$",
+        "CREATE TRIGGER active_by_a_person BEFORE INSERT OR UPDATE ON instructions "
+        "FOR EACH ROW EXECUTE FUNCTION active_by_a_person()",
+        "CREATE FUNCTION sets_stay() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        f"RAISE EXCEPTION '{ONLY_ADDED}' USING ERRCODE = 'integrity_constraint_violation'; END $$",
+        f"CREATE TRIGGER sets_stay_updated BEFORE UPDATE OF {SETS_FACTS} ON instruction_sets "
+        "FOR EACH ROW EXECUTE FUNCTION sets_stay()",
+        "CREATE TRIGGER sets_stay_deleted BEFORE DELETE ON instruction_sets FOR EACH ROW EXECUTE FUNCTION sets_stay()",
+        "CREATE TRIGGER sets_stay_emptied BEFORE TRUNCATE ON instruction_sets EXECUTE FUNCTION sets_stay()",
+    ),
+}
+
 
 def upgrade() -> None:
     op.create_table(
         "corrections",
-        sa.Column("made", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("made", NUMBER, autoincrement=True, nullable=False),
         sa.Column("tenant", sa.String(), nullable=False),
         sa.Column("id", sa.String(), nullable=False),
         sa.Column("task_id", sa.String(), nullable=False),
@@ -47,7 +71,7 @@ def upgrade() -> None:
         sa.Column("because", sa.Text(), nullable=False),
         sa.Column("corrected_output", sa.Text(), nullable=False),
         sa.Column("severity", sa.String(), nullable=False),
-        sa.Column("step", sa.Integer(), nullable=False),
+        sa.Column("step", NUMBER, nullable=False),
         sa.Column("proposal_id", sa.String(), nullable=False),
         sa.Column("despite_instruction_id", sa.String(), nullable=False),
         sa.Column("by", sa.Text(), nullable=False),
@@ -75,11 +99,11 @@ def upgrade() -> None:
         "instruction_sets",
         sa.Column("tenant", sa.String(), nullable=False),
         sa.Column("agent", sa.String(), nullable=False),
-        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("number", NUMBER, nullable=False),
         sa.Column("hash", sa.String(), nullable=False),
         sa.Column("change", sa.String(), nullable=False),
         sa.Column("instruction_id", sa.String(), nullable=False),
-        sa.Column("restored_from", sa.Integer(), nullable=False),
+        sa.Column("restored_from", NUMBER, nullable=False),
         sa.Column("restored_skill", sa.String(), nullable=False),
         sa.Column("members", sa.Text(), nullable=False),
         sa.Column("by", sa.Text(), nullable=False),
@@ -97,7 +121,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "instructions",
-        sa.Column("made", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("made", NUMBER, autoincrement=True, nullable=False),
         sa.Column("tenant", sa.String(), nullable=False),
         sa.Column("id", sa.String(), nullable=False),
         sa.Column("agent", sa.String(), nullable=False),
@@ -114,7 +138,7 @@ def upgrade() -> None:
         sa.Column("revised_by", sa.Text(), nullable=True),
         sa.Column("reviewed_by", sa.Text(), nullable=True),
         sa.Column("review_why", sa.Text(), nullable=False),
-        sa.Column("first_set", sa.Integer(), nullable=False),
+        sa.Column("first_set", NUMBER, nullable=False),
         sa.Column("first_active_time", sa.DateTime(timezone=True), nullable=True),
         sa.Column("retired_by", sa.Text(), nullable=True),
         sa.Column("retired_why", sa.Text(), nullable=False),
@@ -142,13 +166,13 @@ def upgrade() -> None:
         "receipts",
         sa.Column("tenant", sa.String(), nullable=False),
         sa.Column("task_id", sa.String(), nullable=False),
-        sa.Column("take_up", sa.Integer(), nullable=False),
-        sa.Column("set_number", sa.Integer(), nullable=False),
+        sa.Column("take_up", NUMBER, nullable=False),
+        sa.Column("set_number", NUMBER, nullable=False),
         sa.Column("set_hash", sa.String(), nullable=False),
         sa.Column("instruction_ids", sa.Text(), nullable=False),
         sa.Column("sha256", sa.String(), nullable=False),
-        sa.Column("left_out", sa.Integer(), nullable=False),
-        sa.Column("render_version", sa.Integer(), nullable=False),
+        sa.Column("left_out", NUMBER, nullable=False),
+        sa.Column("render_version", NUMBER, nullable=False),
         sa.Column("time", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("tenant", "task_id", "take_up"),
         sqlite_with_rowid=False,
@@ -182,7 +206,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "tasks",
-        sa.Column("made", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("made", NUMBER, autoincrement=True, nullable=False),
         sa.Column("tenant", sa.String(), nullable=False),
         sa.Column("id", sa.String(), nullable=False),
         sa.Column("agent", sa.String(), nullable=False),
@@ -206,7 +230,7 @@ def upgrade() -> None:
     op.create_index(op.f("ix_tasks_tenant_work_for_id_made"), "tasks", ["tenant", "work_for_id", "made"], unique=False)
     op.create_table(
         "teaching_feed",
-        sa.Column("position", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("position", NUMBER, autoincrement=True, nullable=False),
         sa.Column("tenant", sa.String(), nullable=False),
         sa.Column("kind", sa.String(), nullable=False),
         sa.Column("subject", sa.String(), nullable=False),
@@ -218,10 +242,8 @@ def upgrade() -> None:
     op.create_index("ix_teaching_feed_subject", "teaching_feed", ["subject", "position"], unique=False)
     op.create_index("ix_teaching_feed_tenant", "teaching_feed", ["tenant", "position"], unique=False)
 
-    op.execute(ACTIVE_BY_A_PERSON.format(name="inserted", event="INSERT"))
-    op.execute(ACTIVE_BY_A_PERSON.format(name="updated", event="UPDATE"))
-    op.execute(SETS_STAY.format(name="updated", event=f"UPDATE OF {SETS_FACTS}"))
-    op.execute(SETS_STAY.format(name="deleted", event="DELETE"))
+    for statement in GUARDS[op.get_bind().dialect.name]:
+        op.execute(statement)
     # What tells this database from any other, and from itself before a restore: cursors are bound to it.
     facts = sa.table("database_facts", sa.column("name"), sa.column("value"))
     op.bulk_insert(facts, [{"name": "generation", "value": uuid.uuid4().hex}])
