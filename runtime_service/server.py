@@ -10,7 +10,7 @@ What listens to what the committer wrote is the scheduler: it begins writers, br
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -33,6 +33,7 @@ from runtime_service.api.tool_hosts import ToolHostService
 from runtime_service.api.turns import TurnService
 from runtime_service.engine.attendance import Attendance
 from runtime_service.engine.committer import Committer
+from runtime_service.engine.elsewhere import Elsewhere
 from runtime_service.engine.hosts import Hosts
 from runtime_service.engine.lease import Lease
 from runtime_service.engine.models import Models
@@ -45,6 +46,7 @@ from runtime_service.store.catalogue import Catalogue
 from runtime_service.store.leases import Leases
 from runtime_service.store.migrations import migrate
 from runtime_service.store.reading import Reading
+from runtime_service.store.replicas import Replicas
 from runtime_service.store.transactions import Transactions
 from runtime_service.teaching_link import NobodyTeaches, Teaching, TeachingService, own_token
 from service_kit.admission import AdmissionInterceptor
@@ -54,6 +56,7 @@ from service_kit.errors import ErrorsInterceptor
 from service_kit.feeds import Bell, CursorCodec
 from service_kit.grpc_server import CLIENT_OPTIONS, Server, Service, make_server
 from service_kit.identity import IdentityInterceptor
+from service_kit.notices import Ring, ringing
 from service_kit.serving import address_file, address_of, holding, tls_files, token_keys
 from service_kit.streams import Streams
 
@@ -128,6 +131,8 @@ class _Engine:
     committer: Committer
     hosts: Hosts
     attendance: Attendance
+    # None: there are no other replicas.
+    elsewhere: Elsewhere | None
 
 
 @asynccontextmanager
@@ -141,7 +146,17 @@ async def _parts(
     lease = Lease(leases, seconds=settings.lease_seconds, keep_seconds=settings.lease_keep_seconds)
     await lease.begin()
     models = Models({"scripted": Scripts(settings.scripts_dir)}, library)
-    engine = _engine(settings, database, models, teaching, lease)
+    bell, told = Bell(), asyncio.Event()
+    async with (
+        ringing(database, "tutelage_runtime", bell, told.set) as ring,
+        _served(settings, folder, _engine(settings, database, models, teaching, lease, bell, ring, told)) as server,
+    ):
+        yield server, lease
+
+
+@asynccontextmanager
+async def _served(settings: Settings, folder: DataFolder, engine: _Engine) -> AsyncIterator[Server]:
+    """Serve what an engine runs, for as long as the block lasts."""
     keys = await asyncio.to_thread(token_keys, settings, folder)
     interceptors = [
         ErrorsInterceptor("runtime.tutelage"),
@@ -154,26 +169,31 @@ async def _parts(
     async with _at_work(engine):
         await server.start()
         try:
-            yield server, lease
+            yield server
         finally:
             await server.stop(GRACE_SECONDS)
 
 
-def _engine(settings: Settings, database: Database, models: Models, teaching: Teaching, lease: Lease) -> _Engine:
-    reading, catalogue, bell = Reading(database), Catalogue(database), Bell()
-
-    def ring(topics: Iterable[str]) -> None:
-        bell.ring(*topics)
-
-    words = Words(ring)
+def _engine(
+    settings: Settings, database: Database, models: Models, teaching: Teaching, lease: Lease, bell: Bell, ring: Ring,
+    told: asyncio.Event,
+) -> _Engine:  # fmt: skip
+    """Join what runs turns. `ring` rings every replica's bell; `told` is set where another one rang."""
+    reading, catalogue = Reading(database), Catalogue(database)
+    # What is written as it comes is shown by this process alone.
+    words = Words(lambda topics: bell.ring(*topics))
     scheduler = Scheduler(
         reading, catalogue, models, teaching, lease, words, tool_seconds=settings.tool_seconds, ring=ring
     )
     committer = Committer(Transactions(database), scheduler)
-    hosts = Hosts(committer, lease, reconnect_seconds=settings.reconnect_seconds)
+    replicas = None if database.is_a_file else Replicas(database)
+    hosts = Hosts(committer, lease, replicas, reconnect_seconds=settings.reconnect_seconds)
     scheduler.join(committer, hosts)
+    elsewhere = Elsewhere(replicas, hosts, scheduler, lease, told, lambda: ring(())) if replicas else None
     attendance = Attendance(committer, hosts, lease)
-    return _Engine(reading, catalogue, models, teaching, lease, bell, words, scheduler, committer, hosts, attendance)
+    return _Engine(
+        reading, catalogue, models, teaching, lease, bell, words, scheduler, committer, hosts, attendance, elsewhere
+    )
 
 
 def _services(engine: _Engine, streams: Streams, cursors: CursorCodec, approve: str) -> Sequence[Service]:
@@ -205,12 +225,15 @@ async def _at_work(engine: _Engine) -> AsyncIterator[None]:
         keeping = group.create_task(engine.lease.run())
         scheduling = group.create_task(engine.scheduler.run())
         attending = group.create_task(engine.attendance.run())
+        looking = group.create_task(engine.elsewhere.run()) if engine.elsewhere else None
         try:
             yield
         finally:
             engine.scheduler.stop()
             await asyncio.wait([scheduling])
             attending.cancel()
+            if looking is not None:
+                looking.cancel()
             engine.committer.close()
             await asyncio.wait([committing])
             keeping.cancel()

@@ -29,6 +29,7 @@ from service_kit.errors import ErrorsInterceptor
 from service_kit.feeds import Bell, CursorCodec
 from service_kit.grpc_server import Server, Service, make_server
 from service_kit.identity import IdentityInterceptor
+from service_kit.notices import Ring, ringing
 from service_kit.serving import address_file, address_of, holding, tls_files, token_keys
 from service_kit.streams import Streams
 from teaching_service.api import access
@@ -62,8 +63,12 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
 
     Raises `SetupProblem` where it cannot start.
     """
-    async with holding("teaching", settings, migrate) as (folder, database):
-        server = await _server(settings, folder, database)
+    bell = Bell()
+    async with (
+        holding("teaching", settings, migrate) as (folder, database),
+        ringing(database, "tutelage_teaching", bell) as ring,
+    ):
+        server = await _server(settings, folder, database, bell, ring)
         await server.start()
         try:
             address = address_of(settings.listen, server.port)
@@ -75,11 +80,11 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
             await server.stop(GRACE_SECONDS)
 
 
-async def _server(settings: Settings, folder: DataFolder, database: Database) -> Server:
+async def _server(settings: Settings, folder: DataFolder, database: Database, bell: Bell, ring: Ring) -> Server:
     policy = settings.policy
-    bell, streams = Bell(), Streams()
+    streams = Streams()
     reading = Reading(database, policy.limits)
-    changes = Changes(database, policy, ring=lambda tenant: bell.ring(topic(tenant)))
+    changes = Changes(database, policy, ring=lambda tenant: ring([topic(tenant)]))
     cursors = CursorCodec(await reading.generation())
     # What a servicer leaves out answers NOT_IN_THIS_RELEASE.
     services: Sequence[Service] = [

@@ -21,6 +21,7 @@ from runtime_service.domain.calls import Call, Outcome, Resolve, Result
 from runtime_service.domain.hosts import CallId, Incarnation
 from runtime_service.domain.journal import ToolEnd, ToolStarted, UnfinishedResolved
 from runtime_service.domain.replay import CallPast
+from runtime_service.domain.replicas import SessionElsewhere
 from runtime_service.domain.turns import Turn
 from runtime_service.engine.hosts import Hosts, HostSession, ReadLost, SendCall
 from runtime_service.engine.making import JudgeAgain, Leave, Making, NotToBeHad, finish
@@ -87,7 +88,7 @@ class Attempts:
                 continue
             end, output = _ending(result)
             kept = finish(self._writer, making, end, output, leave=leave, call_id=sent.call_id)
-            kept.add_done_callback(partial(self._let_forget, session.hello.incarnation, sent.call_id))
+            kept.add_done_callback(partial(self._let_forget, session.incarnation, sent.call_id))
             return
 
     def _let_forget(self, incarnation: Incarnation, call_id: CallId, kept: asyncio.Future[Turn]) -> None:
@@ -143,7 +144,9 @@ class Attempts:
             self._writer.past.add(making.task.address, record)
             return self._writer.calls[call.id]
 
-    def _attempt(self, making: Making, leave: Leave, past: CallPast, session: HostSession) -> tuple[Call, ToolStarted]:
+    def _attempt(
+        self, making: Making, leave: Leave, past: CallPast, session: HostSession | SessionElsewhere
+    ) -> tuple[Call, ToolStarted]:
         turn, asked, now, timeout = self._writer.turn, making.call, datetime.now(UTC), self._timeout(making)
         call = Call(
             id=CallId(uuid.uuid4().hex),
@@ -154,8 +157,8 @@ class Attempts:
             tool=asked.tool,
             input_json=leave.input_json,
             attempt=past.started[-1].attempt + 1 if past.started else 1,
-            host=session.hello.host,
-            incarnation=session.hello.incarnation,
+            host=session.host,
+            incarnation=session.incarnation,
             session=session.number,
             timeout_seconds=timeout,
             start_time=now,
@@ -239,7 +242,7 @@ class Attempts:
 
     # What both need
 
-    async def _session(self, making: Making, leave: Leave, *, started: bool = False) -> HostSession:
+    async def _session(self, making: Making, leave: Leave, *, started: bool = False) -> HostSession | SessionElsewhere:
         """Return a session to send a call to, of a host with the declaration that it was judged by.
 
         Waits for one; after `reconnect_within` one with another declaration makes the gate look again. Where no host is

@@ -11,12 +11,13 @@ import asyncio
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import structlog
 
 from runtime_service.domain.approvals import Approval
+from runtime_service.domain.calls import Call
 from runtime_service.domain.earlier import Earlier
 from runtime_service.domain.journal import Record, TurnEnd
 from runtime_service.domain.ledger import Ledger
@@ -36,6 +37,7 @@ from runtime_service.engine.units.turns import HandBack, TakeTurn, WakeTurns
 from runtime_service.engine.words import Words
 from runtime_service.engine.writer import Released, Stuck, Writer
 from runtime_service.teaching_link import TEACHING, Teaching
+from service_kit.errors import PartUnavailable as DatabaseAway
 
 log = structlog.get_logger()
 
@@ -118,8 +120,7 @@ class Scheduler:
         for approval in ledger.approvals.changed.values():
             self._bring(approval)
         for call in ledger.calls.changed.values():
-            if (writer := self._writers.get(call.turn_id)) is not None:
-                writer.hear_call(call)
+            self._bring_call(call)
         topics = {f"turn:{turn_id}" for turn_id in ledger.turns.changed}
         self._ring(topics | {f"feed:{news.feed}:{news.tenant}" for news in ledger.news})
 
@@ -145,6 +146,26 @@ class Scheduler:
         writer = self._writers.get(TurnId(approval.asking_turn_id))
         if writer is not None:
             writer.hear_approval(approval)
+
+    def _bring_call(self, call: Call) -> None:
+        if (writer := self._writers.get(call.turn_id)) is not None:
+            writer.hear_call(call)
+
+    # Other replicas
+
+    def held(self) -> Mapping[TurnId, int]:
+        """Return the turns that are held here, with the number of each writer."""
+        return {turn_id: writer.hold.writer for turn_id, writer in self._writers.items()}
+
+    def hear(self, approvals: Sequence[Approval], calls: Sequence[Call], lost: Sequence[TurnId]) -> None:
+        """Bring writers what was said of their turns elsewhere, and end those whose turn another writer took."""
+        for approval in approvals:
+            self._bring(approval)
+        for call in calls:
+            self._bring_call(call)
+        for turn_id in lost:
+            if (writer := self._writers.get(turn_id)) is not None:
+                writer.supersede()
 
     # Taking and running
 
@@ -253,7 +274,7 @@ class Scheduler:
                 await self._end(writer, TurnEnd.ABANDONED, cause=_first_sentence(problems))
                 over = True
                 log.info("turn.abandoned")
-            except* PartUnavailable as problems:
+            except* (PartUnavailable, DatabaseAway) as problems:
                 cause = str(problems.exceptions[0])
                 log.warning("turn.part_unavailable")
             except* Exception:
