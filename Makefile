@@ -28,7 +28,7 @@ run: $(STAMP)
 	@$(BIN)/python clients/python/examples/nursery/story.py $(if $(YES),--yes) $(if $(MODEL),--model $(MODEL))
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 # Many more rounds of kills and races than `make test` has time for.
 test-long: $(STAMP)
