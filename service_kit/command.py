@@ -1,4 +1,7 @@
-"""A service as a command: serve until told to stop, or, with `migrate`, bring the database up to date and end."""
+"""A service as a command: serve until told to stop; or do one thing to its database, and end.
+
+`migrate` brings it up to date, `check` says what of it does not hold.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,14 @@ import argparse
 import asyncio
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
 from pydantic import ValidationError
 
 from service_kit import logs
+from service_kit.checking import Wrong, report
 from service_kit.data_folder import DataFolder
 from service_kit.errors import Problem, SetupProblem
 from service_kit.settings import ServiceSettings
@@ -25,25 +29,36 @@ def run(
     description: str,
     settings_of: type[S],
     migrate: Callable[[str], None],
+    check: Callable[[str], AsyncIterator[Wrong]],
     running: Callable[[S], AbstractAsyncContextManager[object]],
 ) -> int:
-    """Run the command; a problem with the set-up is one line on standard error and exit code 1."""
+    """Run the command and return its exit code.
+
+    A problem with the set-up is one line on standard error and 1; 1 as well where `check` finds anything.
+    """
     parser = argparse.ArgumentParser(
         prog=f"python -m {name}",
         description=description,
         epilog="Settings, from the environment:\n" + settings_of.reference(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("command", nargs="?", choices=["serve", "migrate"], default="serve", help="what to do [serve]")
-    command = parser.parse_args().command
+    commands = ["serve", "migrate", "check"]
+    parser.add_argument("command", nargs="?", choices=commands, default="serve", help="what to do [serve]")
+    parser.add_argument("--json", action="store_true", help="with check: one JSON object, not a line for each thing")
+    arguments = parser.parse_args()
+    if arguments.json and arguments.command != "check":
+        parser.error("--json goes with check alone")
     try:
         settings = settings_of()  # type: ignore[call-arg]  # from the environment
         logs.configure(settings.log_level, settings.log_format)
-        if command == "migrate":
-            DataFolder(settings.data_dir)
-            migrate(settings.database)
-        else:
-            asyncio.run(_serve(running(settings)))
+        match arguments.command:
+            case "migrate":
+                DataFolder(settings.data_dir)
+                migrate(settings.database)
+            case "check":
+                return asyncio.run(report(check(settings.database), as_json=arguments.json))
+            case _:
+                asyncio.run(_serve(running(settings)))
     except ValidationError as problem:
         for wrong in problem.errors():
             setting = ".".join(str(part) for part in wrong["loc"]).upper()

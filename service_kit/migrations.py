@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import uuid
 from pathlib import Path
 
@@ -34,7 +35,7 @@ async def _migrate(url: str, scripts: Path, *, at_start: bool) -> None:
     database = Database(url, STATEMENT_SECONDS)
     try:
         if at_start and not database.is_a_file:
-            await database.read(lambda connection: _check(connection, scripts))
+            await database.read(lambda connection: require_newest(connection, scripts))
         else:
             await database.write(lambda connection: _upgrade(connection, scripts))
     finally:
@@ -65,13 +66,20 @@ def _settle_on_this_server(connection: Connection) -> None:
             connection.execute(anew)
 
 
-def _check(connection: Connection, scripts: Path) -> None:
-    known = {script.revision for script in ScriptDirectory.from_config(_config(scripts)).walk_revisions()}
-    newest = ScriptDirectory.from_config(_config(scripts)).get_heads()
-    at = MigrationContext.configure(connection).get_current_heads()
-    if not at or (set(at) <= known and set(at) != set(newest)):
+def require_newest(connection: Connection, scripts: Path) -> None:
+    """Require that a database is what this release needs, or a later one left. Raises `SetupProblem`."""
+    known, newest = _revisions(scripts)
+    at = set(MigrationContext.configure(connection).get_current_heads())
+    if not at or (at <= known and at != newest):
         name = scripts.parents[1].name
         raise SetupProblem(f"The database is not what this release needs yet. Run: python -m {name} migrate")
+
+
+@functools.cache
+def _revisions(scripts: Path) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the revisions that the scripts know, and the newest of them."""
+    directory = ScriptDirectory.from_config(_config(scripts))
+    return frozenset(one.revision for one in directory.walk_revisions()), frozenset(directory.get_heads())
 
 
 def _config(scripts: Path) -> Config:

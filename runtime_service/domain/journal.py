@@ -363,16 +363,34 @@ def is_sound(record: Record, previous_chain: str) -> bool:
 
     Its facts are looked at, and its words where they were not erased.
     """
+    return not changed(record, previous_chain)
+
+
+def changed(record: Record, previous_chain: str | None) -> str:
+    """Name what of a stored record is not what was sealed after `previous_chain`; empty where all is.
+
+    Without a previous chain the record is held to its own digests alone.
+    """
     if record.erase_time is None:
         if sha256(record.words_salt + record.words.encode()).hexdigest() != record.words_digest:
-            return False
+            return "words"
     elif record.words or record.words_salt:
-        return False
-    content_digest = _content_digest(record.facts, bytes.fromhex(record.words_digest))
+        return "words"
+    content_digest = _content_digest(record.facts, _bytes(record.words_digest))
     if content_digest.hex() != record.content_digest:
-        return False
+        return "facts"
     head = (record.line, record.writer, record.time, record.address, kind_of(record.what))
-    return _chain(previous_chain, *head, content_digest) == record.chain
+    if previous_chain is not None and _chain(previous_chain, *head, content_digest) != record.chain:
+        return "chain"
+    return ""
+
+
+def _bytes(digest: str) -> bytes:
+    """Read a stored digest. What is none becomes no digest, which fits nothing."""
+    try:
+        return bytes.fromhex(digest)
+    except ValueError:
+        return b""
 
 
 def _content_digest(facts: str, words_digest: bytes) -> bytes:
@@ -381,4 +399,4 @@ def _content_digest(facts: str, words_digest: bytes) -> bytes:
 
 def _chain(before: str, line: int, writer: int, time: datetime, address: str, kind: str, content_digest: bytes) -> str:
     head = lp(line, writer, rfc3339(time), address, kind)
-    return sha256(b"tutelage.record.v1\0" + bytes.fromhex(before) + head + content_digest).hexdigest()
+    return sha256(b"tutelage.record.v1\0" + _bytes(before) + head + content_digest).hexdigest()

@@ -11,6 +11,9 @@ from tutelage.runtime.v1.tools_pb2 import Tool
 
 from tests.recovery.hand_host import HandHost
 from tests.recovery.house import House, house
+from tests.sound import sound
+
+__all__ = ["sound"]
 
 HostMaker = Callable[..., Awaitable[HandHost]]
 

@@ -14,10 +14,13 @@ import runtime_service
 import service_kit
 from tests.services.book import Book
 from tests.services.service import DEADLINE_SECONDS, Logged, Service
+from tests.sound import sound
+
+__all__ = ["sound"]
 
 
 @pytest.fixture(autouse=True)
-def nothing_blocks() -> Iterator[None]:
+def nothing_blocks(sound: None) -> Iterator[None]:
     """Fail whatever blocks the event loop from the service's own code."""
     with blockbuster_ctx([runtime_service, service_kit]) as blockbuster:
         _allow(blockbuster)

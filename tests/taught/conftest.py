@@ -15,15 +15,16 @@ import teaching_service
 from tests.services.book import Book
 from tests.services.conftest import _allow, book, idle_service
 from tests.services.service import Service
+from tests.sound import sound
 from tests.taught.both import Both
 from tests.teaching.conftest import grpc_stays
 from tests.teaching.service import Teaching
 
-__all__ = ["book", "grpc_stays", "idle_service"]
+__all__ = ["book", "grpc_stays", "idle_service", "sound"]
 
 
 @pytest.fixture(autouse=True)
-def nothing_blocks() -> Iterator[None]:
+def nothing_blocks(sound: None) -> Iterator[None]:
     """Fail whatever blocks the event loop from the services' own code."""
     with blockbuster_ctx([runtime_service, teaching_service, service_kit]) as blockbuster:
         _allow(blockbuster)

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from service_kit import migrations
 
+SCRIPTS = Path(__file__).parent
+
 
 def migrate(url: str, *, at_start: bool = False) -> None:
     """Bring a database to this release's tables; at the service's start as `service_kit.migrations` says."""
-    migrations.migrate(url, Path(__file__).parent, at_start=at_start)
+    migrations.migrate(url, SCRIPTS, at_start=at_start)

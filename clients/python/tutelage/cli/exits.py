@@ -28,7 +28,8 @@ class Exit(IntEnum):
 MEANINGS: Mapping[Exit, str] = MappingProxyType(
     {
         Exit.DONE: "It is done. Of a turn that was waited for: it is DONE.",
-        Exit.REFUSED: "The service refused, or the command did: the line on standard error says why.",
+        Exit.REFUSED: "The service refused, or the command did: the line on standard error says why. "
+        "Of `check`: something does not hold.",
         Exit.USAGE: "The command, or a file that it was given, is wrong. No service was asked.",
         Exit.UNREACHABLE: "The service, or a part that it needs, cannot be reached. The same again may succeed.",
         Exit.FAILED: "The turn FAILED.",

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import typer
 
-from tutelage.cli import agents, approvals, conversations, records, teach, tokens, tools_offered, turns, up
+from tutelage.cli import agents, approvals, check, conversations, records, teach, tokens, tools_offered, turns, up
 from tutelage.cli.commands import examples
 from tutelage.cli.exits import Exit
 from tutelage.cli.problems import CommandError, fail
@@ -21,6 +21,7 @@ app.command(
         "tutelage token --sub notes --kind service --role hosts --expires-in 86400",
     )
 )(tokens.token)
+app.command(epilog=examples("tutelage check", "tutelage check --json"))(check.check)
 app.add_typer(agents.app, name="agent")
 app.command(epilog=examples("tutelage tools"))(tools_offered.tools)
 app.add_typer(conversations.app, name="conversation")
