@@ -165,6 +165,10 @@ class Rows(Generic[K, V]):
         self._draft[key] = row
         self._file(key, row)
 
+    def seen(self) -> list[V]:
+        """Return every row as the present unit sees it, those that units before it made too."""
+        return list((self.loaded | self.changed | self._draft).values())
+
     def of(self, group: str) -> list[V]:
         """Return the rows of a group as the present unit sees them."""
         return [row for key in self._groups.get(group, ()) if (row := self.get(key)) is not None]

@@ -58,7 +58,7 @@ class OpenSession:
         return Opened(session, tuple(self._move(ledger, call, session) for call in never_arrived))
 
     def _open_calls(self, ledger: Ledger) -> list[Call]:
-        found = [call for call in ledger.calls.loaded.values() if call.incarnation == self.hello.incarnation]
+        found = [call for call in ledger.calls.seen() if call.incarnation == self.hello.incarnation]
         return [call for call in found if call.open and not ledger.turn(call.turn_id).state.ended]
 
     def _move(self, ledger: Ledger, call: Call, session: Session) -> Call:
