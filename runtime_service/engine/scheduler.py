@@ -174,6 +174,8 @@ class Scheduler:
         self._hosts.on_arrival.append(self._host_came)
         self._teaching.on_return.append(self._teaching_came)
         running: set[asyncio.Task[None]] = set()
+        # What was free before this process began is taken at once, not at the first poll.
+        self._free.set()
         async with asyncio.TaskGroup() as group:
             while not self._stopping:
                 with contextlib.suppress(TimeoutError):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 from tutelage.runtime.v1.agents_pb2 import Limits
 from tutelage.runtime.v1.turns_pb2 import Resolution
 
+from runtime_service.engine import scheduler
 from tests.recovery.conftest import HostMaker
 from tests.recovery.hand_host import HandHost, Stream, changes, not_run, returned
-from tests.recovery.house import NOTHING, House, Rules, until
+from tests.recovery.house import NOTHING, House, Rules, house, until
 
 ONE_CALL: Rules = [{"when": "step == 0", "calls": [{"tool": "write"}]}, {"say": "Done."}]
 BOTH: Rules = [{"when": "step == 0", "calls": [{"tool": "write"}, {"tool": "send"}]}, {"say": "Done."}]
@@ -145,6 +147,18 @@ async def test_another_schema_is_asked_anew_and_another_description_is_not(here:
     await three.say(returned(await three.stream.call()))
     await here.comes_to(other, "DONE")
     assert len(await here.of_kind(other, "tool_started")) == 1
+
+
+async def test_what_is_free_is_taken_as_a_service_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R6.1: at once, not at the first poll."""
+    async with house(tmp_path) as here:
+        await here.agent("agent", [{"delay_ms": 60_000, "say": "Too late."}])
+        turn = await here.begin("agent")
+        await here.recorded(turn, "task_started")
+        here.script("agent", [{"say": "Done."}])
+    monkeypatch.setattr(scheduler, "POLL_SECONDS", 3_600.0)
+    async with house(tmp_path) as here:
+        await here.comes_to(turn, "DONE")
 
 
 # Faults of the database
