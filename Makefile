@@ -30,7 +30,7 @@ run: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
-# Many more rounds of kills and races than `make test` has time for.
+# Every boundary, every order, and many more rounds of kills and races than `make test` has time for.
 test-long: $(STAMP)
 	TUTELAGE_ROUNDS=$(or $(ROUNDS),8) $(BIN)/python -m pytest tests/recovery --timeout=1200
 

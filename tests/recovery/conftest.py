@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tutelage.runtime.v1.tools_pb2 import Tool
 
+from tests.recovery.forks import Forks
 from tests.recovery.hand_host import HandHost
 from tests.recovery.house import House, house
 from tests.sound import sound
@@ -16,6 +17,14 @@ from tests.sound import sound
 __all__ = ["sound"]
 
 HostMaker = Callable[..., Awaitable[HandHost]]
+
+
+@pytest.fixture(scope="session")
+async def forks() -> AsyncIterator[Forks]:
+    """What forks the services and hosts that are processes of their own."""
+    started = await Forks.start()
+    yield started
+    await started.stop()
 
 
 @pytest.fixture

@@ -91,8 +91,9 @@ class House:
         self.scripts.mkdir(exist_ok=True)
         (self.scripts / f"{name}.yaml").write_text(json.dumps(list(rules)))
 
-    async def conversation(self, agent: str, approve: ApprovalSetting | None = None) -> str:
-        opened = await self.ann.conversations.OpenConversation(OpenConversationRequest(agent=agent, approve=approve))
+    async def conversation(self, agent: str, approve: ApprovalSetting | None = None, own_id: str = "") -> str:
+        request = OpenConversationRequest(agent=agent, approve=approve, conversation_id=own_id)
+        opened = await self.ann.conversations.OpenConversation(request)
         return opened.conversation.id
 
     async def start(self, conversation: str, words: str = "go", request_id: str = "") -> str:
