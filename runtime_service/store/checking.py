@@ -13,12 +13,13 @@ from typing import Any
 from sqlalchemy import Column, ColumnElement, Connection, FromClause, RowMapping, Table, exists, func, select
 
 from runtime_service.domain.addresses import Address
+from runtime_service.domain.earlier import DelegateCall, Said
 from runtime_service.domain.journal import Record, rebuilt
 from runtime_service.domain.soundness import Kept, Place, Wrong, wrong_of_conversation, wrong_of_turn
 from runtime_service.domain.turns import Turn
 from runtime_service.store import tables
 from runtime_service.store.migrations import SCRIPTS
-from runtime_service.store.transactions import approval_of, call_of, conversation_of, turn_of
+from runtime_service.store.rows import approval_of, call_of, conversation_of, turn_of
 from service_kit.checking import kept
 
 RECORDS_AT_ONCE = 64
@@ -82,6 +83,7 @@ def _of_turn(connection: Connection, key: RowMapping) -> Iterator[Wrong]:
             put_to=_put_to(connection, ids),
             told=_told(connection, tables.approval_feed, ids) | _told(connection, tables.turn_feed, [turn.id]),
             sessions=_sessions(connection, {one["incarnation"] for one in made}),
+            remembered=_remembered(connection, turn),
             has_agent=partial(_has_agent, connection, turn.tenant),
             has_tools=partial(_has_tools, connection, turn.tenant),
         )
@@ -128,6 +130,12 @@ def _sessions(connection: Connection, incarnations: set[str]) -> Mapping[str, in
     table = tables.sessions
     wanted = select(table.c.incarnation, table.c.number).where(table.c.incarnation.in_(incarnations))
     return {row["incarnation"]: row["number"] for row in _rows(connection, wanted)}
+
+
+def _remembered(connection: Connection, turn: Turn) -> Mapping[int, DelegateCall]:
+    table = tables.delegate_calls
+    rows = _rows(connection, select(table).where(table.c.turn_id == turn.id, table.c.tenant == turn.tenant))
+    return {row["line"]: DelegateCall(row["delegate"], Said(row["input"], row["output"])) for row in rows}
 
 
 def _has_agent(connection: Connection, tenant: str, name: str, version: str) -> bool:
@@ -193,6 +201,7 @@ def _is(table: FromClause, **equal: Column[Any]) -> ColumnElement[bool]:
 
 _turns, _records_of, _approvals, _calls = tables.turns, tables.records, tables.approvals, tables.calls
 _put, _requests, _asked, _stops = tables.put_to, tables.requests, tables.approval_feed, tables.turn_feed
+_remembered_of = tables.delegate_calls
 
 
 def _request(row: RowMapping) -> str:
@@ -211,6 +220,14 @@ ORPHANS: Sequence[Callable[[Connection], list[Wrong]]] = (
     _orphans(
         _calls, lambda row: f"call {row['id']}", "its turn is not there",
         _is(_turns, id=_calls.c.turn_id, tenant=_calls.c.tenant), "R5.1",
+    ),
+    _orphans(
+        _remembered_of, lambda row: f"turn {row['turn_id']}", "what a delegate remembers of it is there, and no turn",
+        _is(_turns, id=_remembered_of.c.turn_id, tenant=_remembered_of.c.tenant), "R9",
+    ),
+    _orphans(
+        tables.reads, lambda row: f"turn {row['turn_id']}", "a read of it is on its way, and no turn is there",
+        _is(_turns, id=tables.reads.c.turn_id, tenant=tables.reads.c.tenant), "R5.1",
     ),
     _orphans(
         _put, lambda row: f"approval {row['approval_id']}", "it is put to somebody, and is not there",

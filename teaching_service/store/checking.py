@@ -11,7 +11,7 @@ from dataclasses import fields
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Integer, RowMapping, Table, cast, exists, literal, select, tuple_
+from sqlalchemy import ColumnElement, Connection, RowMapping, String, Table, cast, exists, literal, select, tuple_
 
 from service_kit.checking import kept
 from teaching_service.domain.instructions import Instruction
@@ -55,7 +55,7 @@ def _looked_at(where: str, look: Callable[[], Iterator[Wrong]]) -> list[Wrong]:
 
 def _next_agent(connection: Connection, after: _Key) -> _Next:
     """Look at the next agent that anybody proposed something for; return its key, None behind the last."""
-    keys = []
+    keys: list[_Key] = []
     for table in (tables.instructions, tables.instruction_sets):
         own = tuple_(table.c.tenant, table.c.agent)
         wanted = select(table.c.tenant, table.c.agent).where(own > after).order_by(table.c.tenant, table.c.agent)
@@ -174,9 +174,15 @@ def _is(table: Table, tenant: Any, **equal: Any) -> ColumnElement[bool]:
     return exists().where(table.c.tenant == tenant, *(table.c[name] == column for name, column in equal.items()))
 
 
+def _is_set(feed: Table) -> ColumnElement[bool]:
+    table = tables.instruction_sets
+    numbered = cast(table.c.number, String) == feed.c.detail
+    return exists().where(table.c.tenant == feed.c.tenant, table.c.agent == feed.c.subject, numbered)
+
+
 _tasks, _receipts, _sent, _put = tables.tasks, tables.receipts, tables.sent, tables.put_to
 _corrections, _instructions_of, _sources_of = tables.corrections, tables.instructions, tables.sources
-_requests, _feed, _sets_of = tables.requests, tables.teaching_feed, tables.instruction_sets
+_requests, _feed = tables.requests, tables.teaching_feed
 
 
 def _request(row: RowMapping) -> str:
@@ -222,7 +228,7 @@ ORPHANS: Sequence[Callable[[Connection], list[Wrong]]] = (
     ),
     _orphans(
         _feed, lambda row: f"set {row['detail']} of {row['subject']}", "the feed tells of it, and it is not there",
-        _is(_sets_of, _feed.c.tenant, agent=_feed.c.subject, number=cast(_feed.c.detail, Integer)), "T9",
+        _is_set(_feed), "T9",
         _feed.c.kind == "instructions_changed",
     ),
     _orphans(

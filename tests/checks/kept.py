@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tutelage.runtime.v1.agents_pb2 import AgentSpec, HostedLoop, PutAgentRequest, Skill, ToolUse
 from tutelage.runtime.v1.approvals_pb2 import DECISION_ANSWER, DECISION_DENY, DecideApprovalRequest
 from tutelage.runtime.v1.turns_pb2 import IF_BUSY_QUEUE, CallAgentRequest, Resolution, RunAgain, StartTurnRequest, Work
 
@@ -20,6 +21,7 @@ from runtime_service.domain.journal import first_chain, rebuilt, seal
 from tests.recovery.hand_host import HandHost, changes, reads, returned
 from tests.recovery.house import NOTHING, House, Rules, house
 
+DONE = {"say": "Done."}
 ONE_WRITE: Rules = [{"when": "step == 0", "calls": [{"tool": "write"}]}, {"say": "Done."}]
 HEAD: Rules = [
     {"when": "step == 0", "calls": [{"tool": "look"}, {"tool": "hand", "input": {"input": "go"}}, {"tool": "write"}]},
@@ -66,6 +68,7 @@ async def kept(folder: Path) -> Kept:
         await here.agent("hand", ONE_WRITE, ["write"])
         await here.agent("head", HEAD, ["look", "write"], below=["hand"])
         names = await _approved(here, host) | await _answered(here) | await _waiting(here) | await _plain(here)
+        names |= await _remembered(here)
         names |= await _run_again(here, host) | await _unfinished(here, host)
         names["incarnation"] = host.incarnation
         for name, (approval,) in {
@@ -131,6 +134,19 @@ async def _plain(here: House) -> dict[str, str]:
         assert "writer/write#1" in str(problem)  # noqa: PT017 — how it fails is another test's
     [[turn]] = here.sql("SELECT id FROM turns WHERE conversation_id = ''")
     return {"failed": str(turn)}
+
+
+async def _remembered(here: House) -> dict[str, str]:
+    """A turn with a delegate, whose first answer did not fit its schema."""
+    note = Skill(name="note", output_schema_json='{"type":"object"}')
+    await here.agent("clerk", [{"when": "step == 0", "say": "Noted."}, {"say": '{"noted":1}'}], skills=[note])
+    here.script("boss", [{"when": "step == 0", "calls": [{"tool": "clerk.note", "input": {"input": "this"}}]}, DONE])
+    uses = [ToolUse(delegate="clerk")]
+    boss = AgentSpec(name="boss", hosted=HostedLoop(model="scripted:boss"), tools=uses)
+    await here.ann.agents.PutAgent(PutAgentRequest(spec=boss))
+    turn = await here.begin("boss")
+    await here.comes_to(turn, "DONE")
+    return {"remembered": turn}
 
 
 async def _run_again(here: House, host: HandHost) -> dict[str, str]:

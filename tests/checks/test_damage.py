@@ -268,7 +268,22 @@ DAMAGE: dict[str, tuple[str, list[str]]] = {
     # Conversations
     "a number twice": (
         "UPDATE turns SET number = 1 WHERE id = :queued",
-        ["conversation :busy: its turns are not numbered 1 to 2 (R9)"],
+        [
+            "conversation :busy: its turns are not numbered 1 to 2 (R9)",
+            "turn :queued: it is QUEUED, and behind nobody (R9)",
+        ],
+    ),
+    "a delegate that remembers something else": (
+        "UPDATE delegate_calls SET output = 'Noted again.'",
+        ["turn :remembered, line 9: what a delegate remembers is not what it returned (R9)"],
+    ),
+    "a delegate that remembers what was not": (
+        "UPDATE delegate_calls SET line = 10",
+        ["turn :remembered, line 10: a delegate remembers a call that did not return here (R9)"],
+    ),
+    "a delegate that remembers a turn that is not there": (
+        "UPDATE delegate_calls SET turn_id = 'none'",
+        ["turn none: what a delegate remembers of it is there, and no turn (R9)"],
     ),
     "a turn that was never counted": (
         "UPDATE conversations SET turns = 2 WHERE id = :talk",
@@ -380,6 +395,12 @@ FORGED: dict[str, tuple[str, str, list[str]]] = {
         "denied",
         "UPDATE records SET writer = 1 WHERE turn_id = :denied; UPDATE turns SET writer = 1 WHERE id = :denied",
         ["turn :denied, line 6: writer 1 begins twice (R5.1)"],
+    ),
+    "an answer that was not taken, and fitted": (
+        "remembered",
+        "DELETE FROM records WHERE turn_id = :remembered AND kind = 'output_did_not_fit';"
+        "UPDATE delegate_calls SET line = 8",
+        ["turn :remembered, line 7: the model was asked again after it handed back what fits (R6.2)"],
     ),
     "a call without a result": (
         "denied",

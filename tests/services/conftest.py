@@ -30,7 +30,7 @@ def nothing_blocks(sound: None) -> Iterator[None]:
 def _allow(blockbuster: BlockBuster) -> None:
     """Allow what holds up nobody: the data folder and the database are opened before anything is served."""
     for function in blockbuster.functions.values():
-        function.can_block_in("service_kit/migrations.py", {"_upgrade", "_check"})
+        function.can_block_in("service_kit/migrations.py", {"_upgrade", "require_newest", "_revisions"})
         function.can_block_in("service_kit/database.py", {"__init__"})
         # A password file is looked for once for each connection.
         function.can_block_in("asyncpg/connect_utils.py", {"_parse_connect_dsn_and_args"})

@@ -42,4 +42,4 @@ def wrong_of_conversation(conversation: Conversation, turns: Sequence[Place]) ->
 
 def _is_before(other: Place, queued: Place) -> bool:
     goes_on = not other.state.ended and other.state is not TurnState.QUEUED
-    return goes_on and other.after_turn_id == queued.after_turn_id
+    return goes_on and other.after_turn_id == queued.after_turn_id and other.number < queued.number

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from runtime_service.domain.approvals import Approval
 from runtime_service.domain.calls import Call
+from runtime_service.domain.earlier import DelegateCall
 from runtime_service.domain.journal import Record
 from runtime_service.domain.turns import Turn
 
@@ -36,6 +37,8 @@ class Kept:
     told: frozenset[tuple[str, str, str]]
     # The number of the newest session of each incarnation that its calls went to.
     sessions: Mapping[str, int]
+    # What delegates remember of its calls, by the line that says that they returned.
+    remembered: Mapping[int, DelegateCall]
     # Whether there is an agent of a name and version, and a list of tools of a hash.
     has_agent: Callable[[str, str], bool]
     has_tools: Callable[[str], bool]

@@ -6,13 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from runtime_service.domain import told
 from runtime_service.domain.addresses import Address, below, root_address
+from runtime_service.domain.earlier import delegate_of
 from runtime_service.domain.journal import (
     ApprovalAsked,
     BlockReceipt,
     DecidedAtOnce,
     InstructionsTakenUp,
     ModelReplied,
+    OutputDidNotFit,
     Record,
     TaskStarted,
     ToolDone,
@@ -37,6 +40,8 @@ class TaskSeen:
     to_take_up: bool = False
     replies: int = 0
     last_text: str | None = None
+    # Its last reply makes no call, and was not found not to fit.
+    handed_back: bool = False
     # Every call of its replies by its invocation, with its input while it has no result; None: erased.
     tools: dict[int, str] = field(default_factory=dict)
     open: dict[int, str | None] = field(default_factory=dict)
@@ -51,6 +56,8 @@ class Work:
         self._turn = kept.turn
         self._root = root_address(kept.turn.agent)
         self.tasks: defaultdict[str, TaskSeen] = defaultdict(TaskSeen)
+        # What is remembered of calls whose end was not seen yet.
+        self._not_seen = dict(kept.remembered)
 
     def see(self, record: Record) -> Iterator[Wrong]:
         """Take the next record in."""
@@ -63,10 +70,15 @@ class Work:
             case ModelReplied():
                 yield from (Wrong(where, wrong, rule) for wrong, rule in _replied(task, what))
                 self._keep(task, what, erased=record.erase_time is not None)
+            case OutputDidNotFit():
+                if not task.handed_back:
+                    yield Wrong(where, "its agent handed nothing back that could fit or not", "R6.2")
+                task.handed_back = False
             case DecidedAtOnce() | ApprovalAsked() | ToolStarted() | ToolDone():
                 yield from (Wrong(where, wrong, rule) for wrong, rule in _about(task, what, record))
                 if isinstance(what, ToolDone):
                     yield from self._done(where, record.address, task, what)
+                    yield from self._is_remembered(where, record, what)
             case TurnEnded(end=TurnEnd.DONE):
                 erased = record.erase_time is not None
                 yield from (Wrong(where, wrong, rule) for wrong, rule in self._over(what, erased=erased))
@@ -74,8 +86,9 @@ class Work:
                 pass
 
     def end(self) -> Iterator[Wrong]:
-        """A turn that has not ended may have calls without a result: nothing is left to say."""
-        yield from ()
+        """Hold what delegates remember to what returned."""
+        for line in self._not_seen:
+            yield Wrong(at_line(self._turn, line), "a delegate remembers a call that did not return here", "R9")
 
     def done(self, address: str, invocation: int) -> ToolEnd | None:
         """Return how a call ended; None where it has no result."""
@@ -114,7 +127,7 @@ class Work:
 
     def _keep(self, task: TaskSeen, what: ModelReplied, *, erased: bool) -> None:
         task.replies += 1
-        task.last_text = None if erased else what.text
+        task.last_text, task.handed_back = None if erased else what.text, not what.calls
         for call in what.calls:
             task.tools[call.invocation] = call.tool
             task.open[call.invocation] = None if erased else call.input_json
@@ -128,12 +141,27 @@ class Work:
         if inside:
             yield Wrong(where, f"it has a result, and calls of {inside[0]} have none", "R4")
 
+    def _is_remembered(self, where: str, record: Record, what: ToolDone) -> Iterator[Wrong]:
+        """Hold what a delegate remembers of a call to what it returned, as text or as JSON."""
+        call = self._not_seen.get(record.line)
+        if call is None or what.end is not ToolEnd.RETURNED:
+            return
+        del self._not_seen[record.line]
+        agent = what.tool.partition(".")[0]
+        said = call.said.output
+        other = record.erase_time is None and what.output_json not in (said, told.as_json(said))
+        if other or call.delegate != delegate_of(record.address, agent):
+            yield Wrong(where, "what a delegate remembers is not what it returned", "R9")
+
     def _over(self, what: TurnEnded, *, erased: bool) -> Iterator[tuple[str, str]]:
         without = [at for at, task in self.tasks.items() if task.open]
         if without:
             yield f"the turn is done, and calls of {', '.join(sorted(without))} have no result", "R4"
-        said = self.tasks[self._root].last_text
-        if not erased and said is not None and said != what.output:
+        root = self.tasks[self._root]
+        if not root.handed_back:
+            yield "the turn is done, and its agent handed nothing back", "R5.1"
+        # What fits a schema may have stood in a fence.
+        elif not erased and root.last_text is not None and what.output not in root.last_text:
             yield "it hands back something else than its agent's last reply", "R5.1"
 
 
@@ -142,6 +170,8 @@ def _replied(task: TaskSeen, what: ModelReplied) -> Iterator[tuple[str, str]]:
         yield "a model replied in a task that never began", "R6.2"
     if task.open:
         yield "the model was asked again before each of its calls had a result", "R3.3"
+    if task.handed_back:
+        yield "the model was asked again after it handed back what fits", "R6.2"
     if task.to_take_up:
         yield "the model was asked again before it took up the instructions that changed", "R3.6"
     due = len(task.tools) + 1
