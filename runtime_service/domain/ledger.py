@@ -116,11 +116,10 @@ class Unit(Protocol[T_co]):
         ...
 
 
-def lose_hold(unit: Unit[Any]) -> None:
-    """Make a writer's unit that was not written its last: any behind it would leave a gap in the journal."""
+def hold_of(unit: Unit[Any]) -> Hold | None:
+    """Return the hold of the writer whose unit this is; None where it is nobody's."""
     hold: Hold | None = getattr(unit, "hold", None)
-    if hold is not None:
-        hold.lost = True
+    return hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +215,8 @@ class Ledger:
     news: list[News] = field(default_factory=list)
     # Calls of delegates that returned, each by the turn whose last record says so.
     delegate_calls: list[tuple[Turn, DelegateCall]] = field(default_factory=list)
+    # Writers of whom a unit was refused: they have lost their turns once this transaction is committed, and not before.
+    refused: list[Hold] = field(default_factory=list)
     # What hosts declared, and the lists of tools that tasks were shown: kept once each, by their hash.
     declared: dict[tuple[str, str, str], Declaration] = field(default_factory=dict)
     tool_lists: dict[tuple[str, str], tuple[Shown, ...]] = field(default_factory=dict)
@@ -229,8 +230,9 @@ class Ledger:
         try:
             answer = unit.run(self)
         except BaseException as refusal:
-            if not isinstance(refusal, NotNow):
-                lose_hold(unit)
+            hold = hold_of(unit)
+            if hold is not None and not isinstance(refusal, NotNow):
+                self.refused.append(hold)
             for table in tables:
                 table.drop()
             self._records, self._news, self._delegate_calls = [], [], []
@@ -259,7 +261,8 @@ class Ledger:
         """Return the turn where this writer still has it, and knows its last line (R5.5). Raises `WriterSuperseded`."""
         turn = self.turn(hold.turn_id)
         known = self.turns.loaded[hold.turn_id].line == hold.line
-        if hold.lost or turn.writer != hold.writer or not turn.held or not known:
+        lost = hold.lost or any(hold is one for one in self.refused)
+        if lost or turn.writer != hold.writer or not turn.held or not known:
             raise WriterSuperseded(hold.turn_id, hold.writer)
         return turn
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
-from runtime_service.domain.ledger import LATER, Committed, Ledger, Unit, lose_hold
+from runtime_service.domain.ledger import LATER, Committed, Ledger, Unit, hold_of
 from runtime_service.domain.problems import PartUnavailable
 
 log = structlog.get_logger()
@@ -114,6 +114,9 @@ class Committer:
             log.exception("commit.failed", unit=type(batch[0][0]).__name__)
             _refuse(batch)
             return []
+        # Any unit behind one that was refused would leave a gap in its writer's journal.
+        for hold in done.ledger.refused:
+            hold.lost = True
         self._listener.committed(done.ledger)
         later = []
         for one, answer in zip(batch, done.answers, strict=True):
@@ -127,7 +130,8 @@ class Committer:
 def _refuse(batch: Sequence[_Submitted], retry_after: float | None = None) -> None:
     """Tell whoever submitted these that nothing was written."""
     for unit, future in batch:
-        lose_hold(unit)
+        if (hold := hold_of(unit)) is not None:
+            hold.lost = True
         _settle(future, PartUnavailable("database", retry_after))
 
 
