@@ -149,19 +149,21 @@ def _parts() -> Mapping[str, Callable[[], object]]:
     """Import all that there is to run."""
     from runtime_service.server import running as runtime_running
     from runtime_service.settings import Settings as RuntimeSettings
+    from runtime_service.store.checking import check as runtime_check
     from runtime_service.store.migrations import migrate as runtime_migrate
     from service_kit import command
     from teaching_service.server import running as teaching_running
     from teaching_service.settings import Settings as TeachingSettings
+    from teaching_service.store.checking import check as teaching_check
     from teaching_service.store.migrations import migrate as teaching_migrate
     from tests.recovery import effects_host, tracer
 
     def runtime() -> object:
         tracer.trace_runtime()
-        return command.run("runtime", "", RuntimeSettings, runtime_migrate, runtime_running)
+        return command.run("runtime", "", RuntimeSettings, runtime_migrate, runtime_check, runtime_running)
 
     def teaching() -> object:
-        return command.run("teaching", "", TeachingSettings, teaching_migrate, teaching_running)
+        return command.run("teaching", "", TeachingSettings, teaching_migrate, teaching_check, teaching_running)
 
     def host() -> object:
         crossed = tracer.trace_host().cross
