@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -23,13 +23,11 @@ from runtime_service.domain.problems import InvalidFields, NotInThisRelease
 from runtime_service.engine.hosts import Hosts, HostSession, Outgoing, SendCall
 from runtime_service.engine.lease import Lease
 from service_kit.identity import Caller, current_caller
-from service_kit.messages import within
 from service_kit.paging import PageCodec, page, page_size
 from service_kit.streams import Streams
 
 MOST_TOOLS = 1_000
 MOST_HOLDING = 20_000
-MOST_BATCH_BYTES = 3 * 1024 * 1024
 HELLO_SECONDS = 30.0
 
 
@@ -50,8 +48,7 @@ class ToolHostService(tools_pb2_grpc.ToolHostServiceServicer):
         try:
             yield self._welcome(session)
             while (outgoing := await session.outgoing()) is not None:
-                for response in _responses(outgoing):
-                    yield response
+                yield _response(outgoing)
             if reading.done():
                 await reading
         finally:
@@ -169,20 +166,12 @@ def _result(message: pb.CallResult) -> Result:
             return Result(Outcome.FAILED, "The tool's host did not say what it returned.")
 
 
-def _responses(outgoing: Outgoing) -> list[pb.ServeResponse]:
-    """Return what a session is sent, in messages of at most 3 MiB (R12)."""
-    responses = []
+def _response(outgoing: Outgoing) -> pb.ServeResponse:
     if outgoing.taken:
-        responses.append(pb.ServeResponse(taken=pb.ResultsTaken(call_ids=outgoing.taken)))
-    left: Sequence[pb.ToolCall] = [_call(call) for call in outgoing.calls]
-    while left:
-        batch = within(left, MOST_BATCH_BYTES)
-        responses.append(pb.ServeResponse(calls=pb.ToolCalls(calls=batch)))
-        left = left[len(batch) :]
-    # Behind the calls: one that was cancelled before it was sent is known by then, and not begun.
-    if outgoing.cancelled:
-        responses.append(pb.ServeResponse(cancelled=pb.CallsCancelled(call_ids=outgoing.cancelled)))
-    return responses
+        return pb.ServeResponse(taken=pb.ResultsTaken(call_ids=outgoing.taken))
+    if outgoing.calls:
+        return pb.ServeResponse(calls=pb.ToolCalls(calls=[_call(call) for call in outgoing.calls]))
+    return pb.ServeResponse(cancelled=pb.CallsCancelled(call_ids=outgoing.cancelled))
 
 
 def _call(call: SendCall) -> pb.ToolCall:

@@ -1,8 +1,8 @@
 """Tool hosts that are connected here: their sessions, what they are sent, what they say (`runtime.md` R6.6).
 
 Invariants:
-- Nothing is sent over a session once a later `hello` of its incarnation was read, nor while this process's lease
-  is short.
+- Nothing is sent over a session once a later `hello` of its incarnation was read, nor a call while this process's
+  lease is short: both are looked at before each message.
 - A call that changes things is in its row, with its session, before it comes here.
 - `taken` names a result only once it is on disk, or once nobody needs it.
 """
@@ -34,6 +34,9 @@ log = structlog.get_logger()
 
 # A host that lets so much lie unread has stopped reading: its stream is given up.
 MOST_UNREAD = 10_000
+# What one message has at most, well below the 3 MiB that it may have (R12).
+MOST_CALLS_AT_ONCE = 200
+MOST_INPUT_BYTES_AT_ONCE = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class SendCall:
 
 @dataclass(slots=True)
 class Outgoing:
-    """What a session is sent next."""
+    """What a session is sent next: one message's worth, of one kind."""
 
     calls: list[SendCall] = field(default_factory=list)
     cancelled: list[CallId] = field(default_factory=list)
@@ -138,29 +141,43 @@ class HostSession:
         self._came.set()
 
     async def outgoing(self) -> Outgoing | None:
-        """Wait for what is to be sent, all of it at once; None once the session is closed.
+        """Wait for what is to be sent; None once the session is closed. To be sent at once.
 
         Calls are held back while too little of the lease is left; the rest is not.
         """
         while True:
             if self.closed:
                 return None
-            if self._cancelled or self._taken or (self._calls and self._lease.good):
-                return self._take()
+            if (out := self._take()) is not None:
+                return out
             self._came.clear()
             # Calls that are held back are looked at again as the lease is kept, at the latest within a second.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0 if self._calls else None):
                     await self._came.wait()
 
-    def _take(self) -> Outgoing:
-        out = Outgoing(cancelled=self._cancelled, taken=self._taken)
-        self._cancelled, self._taken = [], []
-        if self._lease.good:
-            begin_by = time.monotonic() - self._heard_at + self._begin_within
-            out.calls = [replace(call, begin_by_seconds=begin_by) for call in self._calls]
-            self._calls.clear()
-        return out
+    def _take(self) -> Outgoing | None:
+        if self._taken:
+            taken, self._taken = self._taken, []
+            return Outgoing(taken=taken)
+        if self._calls and self._lease.good:
+            return Outgoing(calls=self._due())
+        if self._cancelled:
+            cancelled, self._cancelled = self._cancelled, []
+            return Outgoing(cancelled=cancelled)
+        return None
+
+    def _due(self) -> list[SendCall]:
+        """Return as many calls as one message has, with what is left of the time in which they may begin."""
+        begin_by = time.monotonic() - self._heard_at + self._begin_within
+        due: list[SendCall] = []
+        left = MOST_INPUT_BYTES_AT_ONCE
+        while self._calls and len(due) < MOST_CALLS_AT_ONCE:
+            left -= len(self._calls[0].input_json.encode())
+            if due and left < 0:
+                break
+            due.append(replace(self._calls.popleft(), begin_by_seconds=begin_by))
+        return due
 
     def _bounded(self) -> None:
         if len(self._calls) + len(self._cancelled) + len(self._taken) > MOST_UNREAD:
