@@ -28,7 +28,7 @@ from runtime_service.domain.replicas import SessionElsewhere
 from runtime_service.domain.turns import Turn
 from runtime_service.engine.committer import Committer
 from runtime_service.engine.lease import Lease
-from runtime_service.engine.units.hosts import EndSession, OpenSession, TakeResults
+from runtime_service.engine.units.hosts import EndSession, Opened, OpenSession, TakeResults
 
 log = structlog.get_logger()
 
@@ -237,7 +237,7 @@ class Hosts:
         heard_at = time.monotonic()
         if (earlier := self._sessions.get(hello.incarnation)) is not None and _owner(earlier.hello) == _owner(hello):
             self._drop(earlier)
-        opened = await self._committer.commit(OpenSession(hello=hello, process=self._lease.process))
+        opened = await self._opened(hello)
         if (meanwhile := self._sessions.get(hello.incarnation)) is not None:
             # A hello that was read before this one, and whose session began while this one waited.
             self._drop(meanwhile)
@@ -259,6 +259,14 @@ class Hosts:
         for told in self.on_arrival:
             told(hello.tenant, session.offers)
         return session
+
+    async def _opened(self, hello: Hello) -> Opened:
+        """Begin a session in its row, again where the lease lapsed meanwhile: with it that session has ended."""
+        process = ""
+        while process != self._lease.process:
+            process = self._lease.process
+            opened = await self._committer.commit(OpenSession(hello=hello, process=process))
+        return opened
 
     async def close(self, session: HostSession) -> None:
         """End a session whose stream broke, or whose host left."""

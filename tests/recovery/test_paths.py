@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -269,6 +270,38 @@ async def test_a_host_that_comes_while_a_lapsed_lease_ends_is_sent_its_calls(
         await one.say(returned(await one.stream.call(5)))
     await here.comes_to(turn, "DONE")
     await here.assert_sound()
+
+
+@pytest.mark.parametrize("here", [{"lease_seconds": 1.0, "lease_keep_seconds": 0.1}], indirect=True)
+async def test_a_hello_read_before_the_lease_lapsed_begins_its_session_under_the_next(
+    here: House, stack: AsyncExitStack
+) -> None:
+    """R6.6: the lease lapses between the hello and its session, which would be over as it begins."""
+    await here.agent("agent", ONE_CALL, ["write"])
+    numbers = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 3000000)"
+    here.sql(f"CREATE VIEW long AS {numbers} SELECT count(*) AS n FROM c")
+    here.sql(
+        "CREATE TRIGGER slow BEFORE INSERT ON conversations"
+        " BEGIN SELECT n FROM long; UPDATE leases SET until = '2000-01-01 00:00:00.000000'; END"
+    )
+    # While this is written the lease is asked to be kept, and behind that a session to begin.
+    opening = asyncio.create_task(here.conversation("agent", NOTHING))
+    await until(lambda: _is_written_to(here), "a long transaction")
+    one = await stack.enter_async_context(HandHost(here, changes("write")))
+    await one.connect()
+    turn = await here.start(await opening)
+    await one.say(returned(await one.stream.call(5)))
+    await here.comes_to(turn, "DONE")
+    await here.assert_sound()
+
+
+async def _is_written_to(here: House) -> bool:
+    with closing(sqlite3.connect(here.database, timeout=0, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+    return False
 
 
 # Branches that end badly
