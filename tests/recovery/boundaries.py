@@ -108,15 +108,18 @@ class Outcome:
 class Street:
     """What every run begins with, and the settings of its services."""
 
-    def __init__(self, forks: Forks, folder: Path, settings: Mapping[str, str]) -> None:
+    def __init__(self, forks: Forks, folder: Path, settings: Mapping[str, str], tool_seconds: float) -> None:
         self.forks = forks
         self.folder = folder
         self.settings = settings
+        self.tool_seconds = tool_seconds
 
     @classmethod
-    async def build(cls, forks: Forks, folder: Path, settings: Mapping[str, str] | None = None) -> Street:
+    async def build(
+        cls, forks: Forks, folder: Path, settings: Mapping[str, str] | None = None, tool_seconds: float = 60.0
+    ) -> Street:
         """Register agents and propose an instruction, once for all runs. `settings` are added to each runtime's."""
-        street = cls(forks, folder / "street", settings or {})
+        street = cls(forks, folder / "street", settings or {}, tool_seconds)
         street.folder.mkdir()
         async with _run_in(street, street.folder, folder / "s") as run:
             await run.start(None)
@@ -168,7 +171,7 @@ class Run:
         teacher = make_token(signing_key(folder), sub="ann", kind="person", roles=["uses", "teaches"])
         self.teaching = connect_teaching(self.teaching_at, teacher)
         self.outcome = Outcome()
-        self._lives: dict[str, list[Process]] = {"runtime": [], "teaching": [], "host": []}
+        self.lives: dict[str, list[Process]] = {"runtime": [], "teaching": [], "host": []}
         self._strike: Strike | None = None
         self._settled: dict[tuple[str, int], int] = {}
         self._taught = False
@@ -181,13 +184,14 @@ class Run:
         """Start all three; one of them is to be struck."""
         self._strike = strike
         for part in ("teaching", "runtime", "host"):
-            await self._begin(part)
+            await self.begin(part)
 
-    async def _begin(self, part: str) -> None:
-        life = len(self._lives[part]) + 1
+    async def begin(self, part: str) -> None:
+        """Begin another life of a part."""
+        life = len(self.lives[part]) + 1
         settings = self._settings(part, life)
         process = await self._street.forks.fork(part, self.folder / f"{part}.log", settings)
-        self._lives[part].append(process)
+        self.lives[part].append(process)
         (self.folder / f"{part}.pid").write_text(str(process.pid))
 
     def _settings(self, part: str, life: int) -> dict[str, str]:
@@ -215,6 +219,7 @@ class Run:
                     "TUTELAGE_TO_RUNTIME": self.runtime_at,
                     "TUTELAGE_TOKEN": self.house.token("effects"),
                     "HOST_FOLDER": str(self.folder),
+                    "HOST_TOOL_SECONDS": str(self._street.tool_seconds),
                     "HOST_NAME": f"effects-{life}",
                 }
         return own | trace
@@ -222,17 +227,17 @@ class Run:
     async def _keep_alive(self, part: str) -> None:
         """Start a part again whenever it has died."""
         while True:
-            await self._lives[part][-1].ended()
-            assert len(self._lives[part]) < 5, f"the {part} ends by itself: {self.folder / part}.log"
+            await self.lives[part][-1].ended()
+            assert len(self.lives[part]) < 5, f"the {part} ends by itself: {self.folder / part}.log"
             if part == "runtime":
                 self._note_recorded()
-            await self._begin(part)
+            await self.begin(part)
 
     async def stop(self) -> None:
         """Stop all cleanly."""
         for part in ("host", "runtime", "teaching"):
-            self._lives[part][-1].signal(signal.SIGTERM)
-            await self._lives[part][-1].ended()
+            self.lives[part][-1].signal(signal.SIGTERM)
+            await self.lives[part][-1].ended()
 
     async def close(self) -> None:
         """End whatever runs."""
@@ -241,7 +246,7 @@ class Run:
         await asyncio.gather(*self._shown.values(), return_exceptions=True)
         await self.house.close()
         await self.teaching.close()
-        for lives in self._lives.values():
+        for lives in self.lives.values():
             for process in lives:
                 await process.kill()
 
@@ -322,7 +327,7 @@ class Run:
         """Say the truth of what is unfinished, once all of it is known: its host has died."""
         if state_name(turn.state) != "INTERRUPTED" or not turn.unfinished:
             return
-        living = f"effects-{len(self._lives['host'])}"
+        living = f"effects-{len(self.lives['host'])}"
         if any(call.host == living for call in turn.unfinished):
             return
         said = [self._truth(call) for call in turn.unfinished]

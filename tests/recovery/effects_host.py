@@ -33,7 +33,7 @@ def effects(folder: Path, cross: Callable[[str], None] = _nobody_looks) -> ToolH
         await asyncio.sleep(0.01)
         return "seen"
 
-    @host.tool(effects=CHANGES, timeout=60)
+    @host.tool(effects=CHANGES, timeout=float(os.environ.get("HOST_TOOL_SECONDS", "60")))
     async def write(n: int) -> int:
         """Write a line."""
         _die(folder / "die-before")
