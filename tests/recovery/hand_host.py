@@ -158,13 +158,19 @@ class HandHost:
     """One incarnation of a host, and its streams."""
 
     def __init__(
-        self, house: House, *tools: Tool, name: str = "hand", account: str = "hand", capacity: int = 0
+        self,
+        house: House,
+        *tools: Tool,
+        name: str = "hand",
+        account: str = "hand",
+        capacity: int = 0,
+        address: str = "",
     ) -> None:
         self.tools = list(tools)
         self.name = name
         self.capacity = capacity
         self.incarnation = uuid.uuid4().hex
-        self._channel = grpc.aio.insecure_channel(house.address)
+        self._channel = grpc.aio.insecure_channel(address or house.address)
         self._stub = ToolHostServiceStub(self._channel)
         self._metadata = (("authorization", f"Bearer {house.token(account)}"),)
         self._reading: list[asyncio.Task[None]] = []
