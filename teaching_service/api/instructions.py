@@ -9,7 +9,7 @@ from tutelage.teaching.v1 import instructions_pb2_grpc
 
 from service_kit.idempotency import Repeatable, repeatable
 from service_kit.identity import Caller, current_caller
-from service_kit.messages import by_name
+from service_kit.messages import by_name, filled
 from service_kit.paging import PageCodec, page, page_size
 from teaching_service.api import access, from_proto, to_proto
 from teaching_service.api.checks import Fields
@@ -150,6 +150,12 @@ class InstructionService(instructions_pb2_grpc.InstructionServiceServicer):
         found = await self._lookups.instructions(viewer, wanted, None if after is None else _place(after), most)
         shown, token = page(found, most, key, to_proto.instruction, _place_in_list)
         return pb.ListInstructionsResponse(instructions=shown, next_page_token=token)
+
+    async def GetEffect(self, request: pb.GetEffectRequest, context: Any) -> pb.GetEffectResponse:
+        found = await self._lookups.effect(access.viewer(current_caller()), request.instruction_id)
+        if found is None:
+            raise NoSuchThing("instruction", request.instruction_id)
+        return filled(pb.GetEffectResponse(), found)
 
     async def GetInstructionSet(
         self, request: pb.GetInstructionSetRequest, context: Any

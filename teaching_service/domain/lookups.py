@@ -56,5 +56,17 @@ class Preview:
     left_out: int
 
 
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Whether an instruction helped, counted over the work that somebody may read: `GetEffectResponse`."""
+
+    drawn_from: int
+    work_since: int
+    corrected_since: int
+    not_followed: int
+    work_before: int
+    corrected_before: int
+
+
 # One event, as what it is about stands now. None: not for these eyes.
 News = Correction | Instruction | InstructionSet | None

@@ -15,6 +15,7 @@ from teaching_service.domain.explaining import Explanation, explained
 from teaching_service.domain.instructions import ForWhat, Instruction, InstructionState, Work
 from teaching_service.domain.lookups import (
     CorrectionsWanted,
+    Effect,
     InstructionsWanted,
     News,
     Preview,
@@ -25,6 +26,7 @@ from teaching_service.domain.problems import NoSuchThing
 from teaching_service.domain.sets import InstructionSet, Taught, with_proposal
 from teaching_service.domain.tasks import Task
 from teaching_service.store import loading, tables
+from teaching_service.store.effect import effect_of
 from teaching_service.store.rows import correction_of, set_of
 from teaching_service.store.seeing import may_see_correction, may_see_instruction, may_see_task
 
@@ -152,6 +154,15 @@ class Reading:
             found = found.where(_behind(after))
         page = found.order_by(*_PLACE).limit(most)
         return await self._database.read(lambda connection: loading.instructions(connection, page))
+
+    async def effect(self, viewer: Viewer, instruction_id: str) -> Effect | None:
+        """Count whether an instruction that the viewer may see helped (T6.3)."""
+
+        def count(connection: Connection) -> Effect | None:
+            found = loading.seen_instructions(connection, viewer, [instruction_id])
+            return effect_of(connection, viewer, found[0]) if found else None
+
+        return await self._database.read(count)
 
     # Sets
 

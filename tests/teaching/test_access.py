@@ -50,7 +50,7 @@ BY_THE_THING = {
     "ExportPerson",
     "ErasePerson",
 }
-LATER = {"DraftInstruction", "GetEffect", "ExportPerson", "ErasePerson"}
+LATER = {"DraftInstruction", "ExportPerson", "ErasePerson"}
 
 # By caller: whether they read, and what they are told where they would teach or be the runtime; empty: let through.
 CALLERS: dict[str, tuple[bool, str, str]] = {

@@ -853,7 +853,9 @@ Global___GetEffectRequest: _TypeAlias = GetEffectRequest  # noqa: Y015
 
 @_typing.final
 class GetEffectResponse(_message.Message):
-    """Whether an instruction helped, counted over the work that the caller may read."""
+    """Whether an instruction helped, counted over the work that the caller may read. Corrections that were withdrawn do not
+    count; erased ones do.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -866,15 +868,15 @@ class GetEffectResponse(_message.Message):
     drawn_from: _builtins.int
     """Corrections that it was drawn from."""
     work_since: _builtins.int
-    """Pieces of work that were sent it."""
+    """Pieces of work that were sent it, as they began or at a take-up."""
     corrected_since: _builtins.int
-    """How many of those people corrected all the same."""
+    """How many of those people corrected all the same, once they had been sent it."""
     not_followed: _builtins.int
     """Corrections that name it as what the work did not follow."""
     work_before: _builtins.int
-    """Pieces of work that it would have been for, before it was active."""
+    """Pieces of work that it would have been for, begun before it was active first. It never was: all so far."""
     corrected_before: _builtins.int
-    """How many of those people corrected."""
+    """How many of those people corrected, before they took it up if they did."""
     def __init__(
         self,
         *,
