@@ -244,6 +244,41 @@ async def test_corrections_are_listed_and_taken_back_by_their_writer(house: Hous
     assert after == "There are no such corrections.\n"
 
 
+async def test_whether_an_instruction_helped_is_told_in_numbers(house: House) -> None:
+    """B14: a table to compare by, the contract's message for programs; each over what they may read."""
+    says = ("--wrong", "Latin alone.", "--right", "Lavender.", "--because", "They ask.", "--json")
+    await begin(house, "t3/helped", "helped")
+    await begin(house, "t4/helped", "helped")
+    correction = json.loads(await house.done("gus", "correct", "t3/helped", *says))["id"]
+    proposal = await house.proposes(GUIDANCE, "--from", correction, agent="helped")
+    await house.done("hale", "activate", proposal, "--yes")
+    for task_id in ("t5/helped", "t6/helped", "t7/helped"):
+        await begin(house, task_id, "helped")
+    await house.done("gus", "correct", "t5/helped", *says)
+
+    said = await house.done("hale", "effect", proposal)
+    counted = json.loads(await house.done("gus", "effect", proposal, "--json"))
+    unknown = await house.runs("gus", "effect", "no-such")
+
+    assert said == (
+        "Of the work that you may read\n"
+        "           work  corrected\n"
+        "before it  2     1\n"
+        "sent it    3     1\n"
+        "Corrections that it was drawn from: 1.\n"
+        "Corrections that say it was not followed: 0.\n"
+    )
+    assert counted == {
+        "drawn_from": 1,
+        "work_since": 3,
+        "corrected_since": 1,
+        "not_followed": 0,
+        "work_before": 2,
+        "corrected_before": 1,
+    }
+    assert "no-such" in unknown.refused()
+
+
 # Who says yes, and to what
 
 

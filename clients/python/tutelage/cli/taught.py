@@ -11,6 +11,7 @@ from tutelage.teaching.v1.corrections_pb2 import Correction, Severity
 from tutelage.teaching.v1.instructions_pb2 import (
     INSTRUCTION_CHANGE_UNSPECIFIED,
     INSTRUCTION_STATE_PROPOSED,
+    GetEffectResponse,
     Instruction,
     InstructionChange,
     InstructionDraft,
@@ -132,6 +133,17 @@ def print_explanation(explained: ExplainTaskResponse) -> None:
         ("retired", ", ".join(explained.retired_since)),
     )
     print_named(explained.words, named)
+
+
+def print_effect(effect: GetEffectResponse) -> None:
+    """Print what was counted of an instruction: two rows to compare, then what was said of it."""
+    rows = [
+        ("before it", str(effect.work_before), str(effect.corrected_before)),
+        ("sent it", str(effect.work_since), str(effect.corrected_since)),
+    ]
+    print_table("Of the work that you may read", ("", "work", "corrected"), rows)
+    print_line(f"Corrections that it was drawn from: {effect.drawn_from}.")
+    print_line(f"Corrections that say it was not followed: {effect.not_followed}.")
 
 
 _COLUMNS = ("instruction", "for", "guidance", "proposed by")

@@ -171,6 +171,7 @@ app.command(
     epilog=examples("tutelage teach corrections --agent hello", "tutelage teach corrections --drawn-into 5f3a")
 )(teach_reading.corrections)
 app.command(epilog=examples("tutelage teach explain 5f3a/hello"))(teach_reading.explain)
+app.command(epilog=examples("tutelage teach effect 5f3a"))(teach_reading.effect)
 app.command(epilog=examples("tutelage teach preview hello --for gus --with 5f3a"))(teach_reading.preview)
 app.command(epilog=examples("tutelage teach sets hello"))(teach_sets.sets)
 app.command(epilog=examples("tutelage teach diff hello 1 3"))(teach_sets.diff)

@@ -7,16 +7,17 @@ from typing import Annotated
 
 import typer
 
-from tutelage.cli.arguments import SOME, AgentName, AsJson, Most, OfAgent, TaskId
+from tutelage.cli.arguments import SOME, AgentName, AsJson, InstructionId, Most, OfAgent, TaskId
 from tutelage.cli.commands import at_teaching
 from tutelage.cli.layout import message_dict, print_json_value, print_line, tell
 from tutelage.cli.pages import listed, say_of_more
-from tutelage.cli.taught import print_corrections, print_explanation, print_instructions, print_taught
+from tutelage.cli.taught import print_corrections, print_effect, print_explanation, print_instructions, print_taught
 from tutelage.cli.teach_sets import instructions_of, sets_of
 from tutelage.client import Teaching
 from tutelage.shown import shown
 from tutelage.teaching.v1.corrections_pb2 import ListCorrectionsRequest
 from tutelage.teaching.v1.instructions_pb2 import (
+    GetEffectRequest,
     InstructionState,
     ListInstructionsRequest,
     PreviewBlockRequest,
@@ -86,6 +87,13 @@ async def corrections(
 async def explain(teaching: Teaching, task_id: TaskId, as_json: AsJson = False) -> None:
     """Say what a piece of work ran with, and what its agent has been told since."""
     tell(await teaching.tasks.ExplainTask(ExplainTaskRequest(task_id=task_id)), as_json, print_explanation)
+
+
+@at_teaching
+async def effect(teaching: Teaching, instruction_id: InstructionId, as_json: AsJson = False) -> None:
+    """Count how often people corrected work before an instruction, and with it: work that you may read."""
+    found = await teaching.instructions.GetEffect(GetEffectRequest(instruction_id=instruction_id))
+    tell(found, as_json, print_effect)
 
 
 @at_teaching
