@@ -180,10 +180,10 @@ def _hello(*holding: str) -> Callable[[Case], Unit[Any]]:
     return unit
 
 
-def _starts(approval: str) -> Callable[[Case], Unit[Any]]:
+def _starts(number: int, approval: str = "") -> Callable[[Case], Unit[Any]]:
     def unit(case: Case) -> Unit[Any]:
-        call = _call(case, 3, case.name(approval) if approval else "")
-        record = ToolStarted(call.id, 3, "write", "{}", Effects.CHANGES, 1, "", "h", call.incarnation, 1)
+        call = _call(case, number, case.name(approval) if approval else "")
+        record = ToolStarted(call.id, number, "write", "{}", Effects.CHANGES, 1, "", "h", call.incarnation, 1)
         return StartCall(case.hold, "agent", record, call)
 
     return unit
@@ -209,10 +209,10 @@ WORDS: Mapping[str, Callable[[Case], Unit[Any]]] = {
     "seen": _resolves(Resolve.OUTPUT),
     "run again": _resolves(Resolve.RUN_AGAIN),
     "hello": _hello(),
-    "hello that holds": _hello("call1", "call2", "call3"),
+    "hello that holds": _hello("call1", "call2", "call3", "call4"),
     "session ends": lambda case: EndSession(Incarnation(case.name("host")), 1),
-    "start": _starts(""),
-    "start on a yes": _starts("question"),
+    "start": _starts(3),
+    "start on a yes": _starts(4, "question"),
     "lost": lambda case: MarkUnfinished(case.hold, CallId(case.name("call1"))),
     "copy": _copies,
     "wait": lambda case: LetGo(case.hold, ""),
@@ -228,7 +228,7 @@ WORDS: Mapping[str, Callable[[Case], Unit[Any]]] = {
 @pytest.fixture
 async def database(tmp_path: Path) -> Any:
     """A database with a process whose lease runs."""
-    url = f"sqlite:///{tmp_path / 'runtime.db'}"
+    url = f"sqlite:///{tmp_path / 'rows.db'}"
     await asyncio.to_thread(migrate, url)
     opened = Database(url)
     await Leases(opened).begin("p", 3600.0)

@@ -160,6 +160,7 @@ async def test_every_order(stage: Stage, scene: Scene, capsys: pytest.CaptureFix
     with capsys.disabled():
         print(f"\n{scene.name}: {tried} of {len(single) + len(more)} orders tried, at {len(plain.units)} places")  # noqa: T201
     await _hold_all(stage.here, [plain, *courses])
+    await stage.here.assert_sound()
 
 
 def _speakable(scene: Scene, plain: Course) -> dict[int, list[str]]:
