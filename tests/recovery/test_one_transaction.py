@@ -63,6 +63,8 @@ class Case:
     words: tuple[str, ...]
     division: tuple[int, ...]
     answers: list[Any] = field(default_factory=list)
+    # What the feeds tell of it, in order.
+    news: list[tuple[str, str, str]] = field(default_factory=list)
     hold: Hold = field(init=False)
 
     def __post_init__(self) -> None:
@@ -281,6 +283,10 @@ async def _run(database: Database, cases: Sequence[Case]) -> dict[int, dict[str,
         done: Committed = await transactions.run([unit for _, unit in units])
         for (case, _), answer in zip(units, done.answers, strict=True):
             case.answers.append(answer)
+        by_number = {case.number: case for case in cases}
+        for news in done.ledger.news:
+            number, _, subject = news.subject.partition("-")
+            by_number[int(number)].news.append((news.feed, news.kind, subject))
         for case in {id(case): case for case, _ in units}.values():
             case.heard(done.ledger)
     return await database.read(lambda connection: {case.number: _came_to(connection, case) for case in cases})
@@ -296,7 +302,7 @@ def _came_to(connection: Connection, case: Case) -> dict[str, Any]:
         return sorted(tuple(str(value).replace(f"{case.number:06}-", "") for value in row) for row in found)
 
     turns, approvals, calls, sessions = tables.turns, tables.approvals, tables.calls, tables.sessions
-    records, feeds = tables.records, (tables.approval_feed, tables.turn_feed)
+    records = tables.records
     flags = ("used", "closed", "to_copy")
     answers = [type(one).__name__ if isinstance(one, Exception) else "done" for one in case.answers]
     return {
@@ -308,5 +314,5 @@ def _came_to(connection: Connection, case: Case) -> dict[str, Any]:
                       "result_copied", "resolution_copied", "open", "to_copy"),
         "session": rows(sessions, sessions.c.incarnation == host, "number", "process"),
         "records": rows(records, records.c.turn_id == turn_id, "line", "writer", "address", "kind"),
-        "news": [rows(feed, feed.c.subject.startswith(f"{case.number:06}-"), "kind", "subject") for feed in feeds],
+        "news": case.news,
     }  # fmt: skip
