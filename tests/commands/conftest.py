@@ -1,4 +1,4 @@
-"""One service for all the tests here, with a host of the notebook's tools, and a desk to run commands at."""
+"""One service for the tests of a file, with a host of the notebook's tools, and a desk to run commands at."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.services.service import DEADLINE_SECONDS, Logged, Service
 RECONNECT = 0.6
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
     logged = Logged()
     with logged.kept():
@@ -30,7 +30,7 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
                 await service.stop()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 async def host(service: Service, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[None]:
     """A host that offers the notebook's tools."""
     async with service.host("notebook", *Book(tmp_path_factory.mktemp("book") / "book.jsonl").tools()):

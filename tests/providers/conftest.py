@@ -8,7 +8,7 @@ import pytest
 from tutelage.runtime.v1 import agents_pb2
 
 from tests.providers.wire import Wire
-from tests.services.conftest import book, host, idle_service, nothing_blocks, service  # noqa: F401
+from tests.services.conftest import book, host, idle_service, nothing_blocks, service, sound  # noqa: F401
 from tests.services.service import NOTHING_ASKED, Service
 
 WIRES = ("openai-chat:gpt-4o", "openai:gpt-4o", "anthropic:claude-sonnet-5")
