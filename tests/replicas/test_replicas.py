@@ -38,7 +38,7 @@ async def host(stack: AsyncExitStack, house: House, *tools: Any) -> HandHost:
 
 
 async def test_a_turn_of_one_replica_calls_tools_of_a_host_at_the_other(pair: Pair, stack: AsyncExitStack) -> None:
-    """R6.6: what changes things goes there through its row, and so does what only looks."""
+    """R6.6, C8: what changes things goes there through its row, and so does what only looks."""
     here, there = pair.a.house, pair.b.house
     one = await host(stack, there, changes("write1"), reads("look1"))
     await here.agent("calling", calls("write1", "look1"), ["write1", "look1"])
@@ -75,7 +75,7 @@ async def test_a_host_elsewhere_is_sent_no_more_than_it_takes(pair: Pair, stack:
 
 
 async def test_what_runs_on_one_replica_is_approved_at_the_other(pair: Pair, stack: AsyncExitStack) -> None:
-    """R3.1: the answer reaches who holds the turn, or whoever takes it."""
+    """R3.1, A8, C8: the answer reaches who holds the turn, or whoever takes it."""
     here, there = pair.a.house, pair.b.house
     one = await host(stack, here, changes("write2"), changes("slow2"))
     await here.agent("asking", calls("write2", "slow2"), ["write2", "slow2"])
@@ -93,7 +93,7 @@ async def test_what_runs_on_one_replica_is_approved_at_the_other(pair: Pair, sta
 
 
 async def test_a_watcher_at_one_replica_sees_what_the_other_does(pair: Pair, stack: AsyncExitStack) -> None:
-    """R11: nothing twice, nothing left out, and its cursor goes on at the other."""
+    """R11, A13, C8: nothing twice, nothing left out, and its cursor goes on at the other."""
     here, there = pair.a.house, pair.b.house
     one = await host(stack, here, changes("write3"))
     await here.agent("watched", calls("write3"), ["write3"])
@@ -137,7 +137,7 @@ async def test_a_turn_that_is_abandoned_at_one_replica_stops_at_the_other(pair: 
 
 
 async def test_a_host_that_goes_to_the_other_replica_brings_what_it_holds(pair: Pair, stack: AsyncExitStack) -> None:
-    """R6.6: a call that it has is not sent again, one that never arrived is; each runs once."""
+    """R6.6, D4, D9: a call that it has is not sent again, one that never arrived is; each runs once."""
     here, there = pair.a.house, pair.b.house
     one = await host(stack, here, changes("write5"), changes("other5"))
     await here.agent("moving", calls("write5", "other5"), ["write5", "other5"])
@@ -186,7 +186,7 @@ async def test_turns_of_one_conversation_queue_whichever_replica_they_are_given_
 async def test_what_a_killed_replica_held_the_other_goes_on_with(
     postgres: Postgres, tmp_path: Path, stack: AsyncExitStack
 ) -> None:
-    """R6.1: after its lease; nothing that changes things runs twice, no recorded reply is paid for twice."""
+    """R6.1, A11, C7: after its lease; nothing that changes things runs twice, no recorded reply is paid for twice."""
     url = await postgres.create()
     stack.push_async_callback(postgres.drop, url)
     await migrated(url)

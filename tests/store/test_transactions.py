@@ -64,7 +64,7 @@ async def test_of_two_that_take_a_turn_one_has_it(url: str) -> None:
 
 
 async def test_replicas_that_steal_each_others_turns_leave_no_gap_and_no_deadlock(url: str, kind: str) -> None:
-    """R5.5: every append was kept whole or refused as superseded; nobody waited in a circle."""
+    """R5.5, C7: every append was kept whole or refused as superseded; nobody waited in a circle."""
     chance = random.Random(5)
     ids = [TurnId(f"t{n}") for n in range(12)]
 
