@@ -20,7 +20,8 @@ from runtime_service.domain.calls import Outcome, Result
 from runtime_service.domain.canonical_json import JsonProblem
 from runtime_service.domain.hosts import CallId, Hello, Incarnation
 from runtime_service.domain.problems import InvalidFields, NotInThisRelease
-from runtime_service.engine.hosts import Hosts, HostSession, Outgoing, SendCall
+from runtime_service.engine.host_session import HostSession, Outgoing, SendCall
+from runtime_service.engine.hosts import Hosts
 from runtime_service.engine.lease import Lease
 from service_kit.identity import Caller, current_caller
 from service_kit.paging import PageCodec, page, page_size

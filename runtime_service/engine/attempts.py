@@ -23,7 +23,8 @@ from runtime_service.domain.journal import ToolEnd, ToolStarted, UnfinishedResol
 from runtime_service.domain.replay import CallPast
 from runtime_service.domain.replicas import SessionElsewhere
 from runtime_service.domain.turns import Turn
-from runtime_service.engine.hosts import Hosts, HostSession, ReadLost, SendCall
+from runtime_service.engine.host_session import HostSession, SendCall
+from runtime_service.engine.hosts import Hosts, ReadLost
 from runtime_service.engine.making import JudgeAgain, Leave, Making, NotToBeHad, finish
 from runtime_service.engine.questions import Questions
 from runtime_service.engine.toolbox import Toolbox

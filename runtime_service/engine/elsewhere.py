@@ -20,7 +20,8 @@ from runtime_service.domain.calls import Call, Result
 from runtime_service.domain.hosts import CallId, Incarnation
 from runtime_service.domain.replicas import Held, Read, Seen, SessionElsewhere
 from runtime_service.domain.turns import TurnId
-from runtime_service.engine.hosts import Hosts, ReadLost, SendCall, sent
+from runtime_service.engine.host_session import SendCall, sent
+from runtime_service.engine.hosts import Hosts, ReadLost
 from runtime_service.engine.lease import Lease
 from service_kit.errors import PartUnavailable
 

@@ -14,7 +14,7 @@ from tutelage.tools import READS, tool
 from runtime_service.domain.journal import kind_of
 from runtime_service.domain.ledger import Committed, Unit
 from runtime_service.engine.committer import Committer
-from runtime_service.engine.hosts import HostSession, SendCall
+from runtime_service.engine.host_session import HostSession, SendCall
 from runtime_service.engine.units.calls import StartCall
 from runtime_service.engine.units.turns import Append
 from runtime_service.store.transactions import Transactions
