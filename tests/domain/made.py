@@ -20,6 +20,7 @@ from runtime_service.domain.rules import (
     Setting,
     SettingInForce,
 )
+from runtime_service.domain.turns import Turn, TurnId, TurnState
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -27,6 +28,28 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 def person(account: str, **more: str) -> Principal:
     """A person who signed in."""
     return Principal(account, PrincipalKind.PERSON, **more)
+
+
+def a_turn(turn_id: str = "t1", **more: Any) -> Turn:
+    """A turn of a conversation that is free to be taken."""
+    usual: dict[str, Any] = {
+        "tenant": "default",
+        "root_id": TurnId(turn_id),
+        "conversation_id": "c1",
+        "number": 0,
+        "agent": "answer",
+        "agent_version": "1",
+        "skill": "",
+        "input": "Go on.",
+        "work_for": person("gus"),
+        "given_by": person("gus"),
+        "scope": "",
+        "settings": (),
+        "state": TurnState.READY,
+        "create_time": NOON,
+        "update_time": NOON,
+    }
+    return Turn(id=TurnId(turn_id), **(usual | more))
 
 
 texts = st.text(max_size=12)

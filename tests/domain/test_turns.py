@@ -4,27 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from runtime_service.domain.turns import LONGEST_BACKOFF, Turn, TurnId, TurnState
-from tests.domain.made import NOON, person
+from runtime_service.domain.turns import LONGEST_BACKOFF, TurnState
+from tests.domain.made import NOON, a_turn
 
-TURN = Turn(
-    id=TurnId("t1"),
-    tenant="acme",
-    root_id=TurnId("t1"),
-    conversation_id="c1",
-    number=1,
-    agent="gardener",
-    agent_version="9f2c",
-    skill="",
-    input="Go on.",
-    work_for=person("gus"),
-    given_by=person("gus"),
-    scope="",
-    settings=(),
-    state=TurnState.RUNNING,
-    create_time=NOON,
-    update_time=NOON,
-)
+TURN = a_turn(state=TurnState.RUNNING)
 
 
 def test_a_turn_that_is_tried_in_vain_is_left_alone_twice_as_long_each_time_up_to_an_hour() -> None:

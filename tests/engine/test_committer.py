@@ -14,14 +14,14 @@ import pytest
 from runtime_service.domain.journal import WriterStarted
 from runtime_service.domain.ledger import Committed, Hold, Ledger, Unit
 from runtime_service.domain.problems import PartUnavailable, WriterSuperseded
-from runtime_service.domain.turns import Attended, Turn, TurnId, TurnState
+from runtime_service.domain.turns import Attended, Turn, TurnId
 from runtime_service.engine.committer import Committer
 from runtime_service.engine.units.giving import GiveAttendedTurn
 from runtime_service.engine.units.turns import Append
 from runtime_service.store.migrations import migrate
 from runtime_service.store.transactions import Transactions
 from service_kit.database import Database
-from tests.domain.made import NOON, person
+from tests.domain.made import a_turn
 
 A = TurnId("a")
 
@@ -76,25 +76,7 @@ async def committer(transactions: Counting, turns: Turns) -> AsyncIterator[Commi
 
 
 def give(turn_id: str) -> GiveAttendedTurn:
-    turn = Turn(
-        id=TurnId(turn_id),
-        tenant="default",
-        root_id=TurnId(turn_id),
-        conversation_id="",
-        number=1,
-        agent="answer",
-        agent_version="1",
-        skill="",
-        input="Go on.",
-        work_for=person("gus"),
-        given_by=person("gus"),
-        scope="",
-        settings=(),
-        state=TurnState.READY,
-        create_time=NOON,
-        update_time=NOON,
-        attended=Attended.BY_A_STREAM,
-    )
+    turn = a_turn(turn_id, conversation_id="", number=1, attended=Attended.BY_A_STREAM)
     return GiveAttendedTurn(turn, "process")
 
 

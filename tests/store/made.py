@@ -13,7 +13,7 @@ from sqlalchemy import select
 from runtime_service.domain import journal
 from runtime_service.domain.journal import WriterStarted
 from runtime_service.domain.ledger import Hold, Ledger, Repeatable, RequestKey, Unit
-from runtime_service.domain.turns import ConversationKey, IfBusy, Turn, TurnId, TurnState
+from runtime_service.domain.turns import ConversationKey, IfBusy, Turn, TurnId
 from runtime_service.engine.committer import Committer
 from runtime_service.engine.units.conversations import OpenConversation
 from runtime_service.engine.units.giving import GiveTurn
@@ -22,7 +22,7 @@ from runtime_service.store import tables
 from runtime_service.store.reading import Reading
 from runtime_service.store.transactions import Transactions
 from service_kit.database import Database
-from tests.domain.made import NOON, person
+from tests.domain.made import a_turn, person
 
 
 @dataclass
@@ -64,30 +64,10 @@ async def replicas(url: str, count: int) -> AsyncIterator[list[Replica]]:
             await database.close()
 
 
-def turn(turn_id: str, conversation_id: str = "c1") -> Turn:
-    return Turn(
-        id=TurnId(turn_id),
-        tenant="default",
-        root_id=TurnId(turn_id),
-        conversation_id=conversation_id,
-        number=0,
-        agent="answer",
-        agent_version="1",
-        skill="",
-        input="Go on.",
-        work_for=person("gus"),
-        given_by=person("gus"),
-        scope="",
-        settings=(),
-        state=TurnState.READY,
-        create_time=NOON,
-        update_time=NOON,
-    )
-
-
 def give(turn_id: str, conversation_id: str = "c1", request_id: str = "") -> GiveTurn:
     key = RequestKey("default", "gus", "StartTurn", request_id)
-    return GiveTurn(turn(turn_id, conversation_id), IfBusy.BRANCH, "", Repeatable(key, "d") if request_id else None)
+    turn = a_turn(turn_id, conversation_id=conversation_id)
+    return GiveTurn(turn, IfBusy.BRANCH, "", Repeatable(key, "d") if request_id else None)
 
 
 def opened(conversation_id: str = "c1") -> OpenConversation:
