@@ -8,6 +8,7 @@ belongs to a turn changes under the turn's lock alone. On SQLite the transaction
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -35,6 +36,8 @@ class Loaded:
     ledger: Ledger
     # Turns that were named by their calls and approvals.
     turn_of: Mapping[str, TurnId]
+    # Turns of the open calls of incarnations, as they were found before anything was locked.
+    turns_at: Mapping[Incarnation, Collection[TurnId]]
     turns: dict[TurnId, ConversationKey] = field(default_factory=dict)
     conversations: set[ConversationKey] = field(default_factory=set)
 
@@ -60,7 +63,9 @@ class Loaded:
     def _turns_at(self, incarnations: Collection[Incarnation]) -> set[TurnId]:
         if not incarnations:
             return set()
-        return {call.turn_id for call in self.ledger.calls.loaded.values() if call.incarnation in incarnations}
+        # Those of a turn that another replica has were found and not loaded.
+        found = {turn_id for one in incarnations for turn_id in self.turns_at.get(one, ())}
+        return found | {call.turn_id for call in self.ledger.calls.loaded.values() if call.incarnation in incarnations}
 
 
 def load(connection: Connection, needs: Sequence[Needs]) -> Loaded:
@@ -78,10 +83,11 @@ class _Loading:
         self._calls = self._union(lambda need: need.calls)
         self._approvals = self._union(lambda need: need.approvals)
         self._calls_of = self._union(lambda need: need.calls_of)
+        self._turns_at: dict[Incarnation, set[TurnId]] = defaultdict(set)
         self._turn_of = self._turns_of_named()
         # The time is told once everything is locked.
         self._ledger = Ledger(now=datetime.min.replace(tzinfo=UTC))
-        self._loaded = Loaded(self._ledger, self._turn_of)
+        self._loaded = Loaded(self._ledger, self._turn_of, self._turns_at)
 
     def all(self) -> Loaded:
         touched = set(self._turn_of.values())
@@ -110,8 +116,10 @@ class _Loading:
         found: dict[str, TurnId] = {}
         started, asked = tables.calls, tables.approvals
         if self._calls or self._calls_of:
-            wanted = select(started.c.id, started.c.turn_id).where(self._calls_named())
-            found |= {row["id"]: row["turn_id"] for row in self._rows(wanted)}
+            of_calls = select(started.c.id, started.c.turn_id, started.c.incarnation).where(self._calls_named())
+            for row in self._rows(of_calls):
+                found[row["id"]] = row["turn_id"]
+                self._turns_at[row["incarnation"]].add(row["turn_id"])
         if self._approvals:
             wanted = select(asked.c.id, asked.c.asking_turn_id).where(asked.c.id.in_(self._approvals))
             found |= {row["id"]: row["asking_turn_id"] for row in self._rows(wanted)}
