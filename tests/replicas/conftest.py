@@ -15,7 +15,10 @@ from tutelage.token import signing_key
 
 from tests.conftest import MIGRATE
 from tests.postgres import Postgres
+from tests.recovery.conftest import forks
 from tests.recovery.house import House
+
+__all__ = ["forks"]
 
 LEASE_SECONDS = 3.0
 
