@@ -40,7 +40,7 @@ NOT_STARTED = f"before StartCall {WRITE}"
 NOT_SENT = f"after StartCall {WRITE}"
 # Past the last look at the clock: `begin_by` and the host's own memory hold off what comes of it.
 ON_ITS_WAY = f"before sending calls {WRITE}"
-LEASE_SECONDS = 3.0
+LEASE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
