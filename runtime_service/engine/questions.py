@@ -108,8 +108,7 @@ class Questions:
         past = self._writer.past.call(making.task.address, making.call.invocation)
         before = past.recorded.get(approval.id)
         if before is None or before.state is not approval.state:
-            record = ApprovalRecorded(approval.id, approval.state, approval.answers)
-            self._writer.record(making.task.address, record, copied_approvals=(approval.id,))
+            self._writer.record(making.task.address, ApprovalRecorded(approval.id, approval.state, approval.answers))
 
     def _question(self, making: Making, ruling: Ruling, instead_of: str) -> tuple[Approval, ApprovalAsked]:
         turn, started, call = self._writer.turn, making.task.started, making.call

@@ -196,7 +196,8 @@ class House:
 
     async def assert_sound(self) -> None:
         """Hold all that is kept to its rules, while it is in use."""
-        assert await wrong_in(self.folder) == []
+        wrong = await wrong_in(self.folder)
+        assert not wrong, "\n".join([f"{len(wrong)} do not hold:", *wrong[:20]])
 
     async def close(self) -> None:
         await self.ann.close()

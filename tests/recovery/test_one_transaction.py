@@ -22,11 +22,11 @@ import pytest
 from sqlalchemy import Connection, Table, select
 
 from runtime_service.domain.addresses import Address
-from runtime_service.domain.approvals import Answer, Approval, Decision
+from runtime_service.domain.approvals import Answer, Approval, ApprovalState, Decision
 from runtime_service.domain.calls import Call, Outcome, Resolution, Resolve, Result
 from runtime_service.domain.effects import Effects
 from runtime_service.domain.hosts import CallId, Hello, Incarnation, Session
-from runtime_service.domain.journal import ModelReplied, ToolStarted, TurnEnd, WriterStarted
+from runtime_service.domain.journal import ApprovalRecorded, ModelReplied, ToolStarted, TurnEnd, WriterStarted
 from runtime_service.domain.ledger import Committed, Hold, Ledger, Needs, Unit
 from runtime_service.domain.principals import Principal, PrincipalKind, Proof
 from runtime_service.domain.rules import ApprovalRule, RuleKind
@@ -193,8 +193,8 @@ def _starts(number: int, approval: str = "") -> Callable[[Case], Unit[Any]]:
 
 def _copies(case: Case) -> Unit[Any]:
     ids = (CallId(case.name("call1")), CallId(case.name("call2")))
-    copied = (case.name("question"),)
-    return Append(case.hold, [], copied_approvals=copied, copied_results=ids, copied_resolutions=ids)
+    yes = ApprovalRecorded(case.name("question"), ApprovalState.APPROVED, ())
+    return Append(case.hold, [("agent", yes)], copied_results=ids, copied_resolutions=ids)
 
 
 WORDS: Mapping[str, Callable[[Case], Unit[Any]]] = {
@@ -264,6 +264,22 @@ async def test_whoever_shares_a_transaction_changes_nothing(
     with capsys.disabled():
         print(f"\n{len(chosen)} of {len(orders)} orders of three, each divided in 4 ways")  # noqa: T201
     assert not wrong, f"{len(wrong)} differ:\n" + "\n".join(wrong[:20])
+
+
+async def test_a_word_that_fell_before_it_was_copied_leaves_the_newer_one_to_copy(database: Database) -> None:
+    """R3.1, R5.1: or else the turn could be let go of with a word that its writer has not copied."""
+    fell = Case(1, ("yes", "fall", "copy"), APART)
+    stood = Case(2, ("yes", "copy", "wait"), APART)
+    let_go = Case(3, ("fall", "copy", "wait"), APART)
+    came_to = await _run(database, [fell, stood, let_go])
+
+    def to_copy(case: Case) -> tuple[str, str]:
+        [question] = came_to[case.number]["question"]
+        return question[0].removeprefix("ApprovalState."), question[-1]
+
+    assert to_copy(fell) == ("SUPERSEDED", "True")
+    assert to_copy(stood) == ("APPROVED", "False")
+    assert let_go.answers[-1] is False
 
 
 def _of_two() -> list[tuple[str, ...]]:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from runtime_service.domain.agents import Shown
-from runtime_service.domain.approvals import withdrawn
+from runtime_service.domain.approvals import ApprovalState, withdrawn
 from runtime_service.domain.calls import Call, late_result
 from runtime_service.domain.earlier import DelegateCall
 from runtime_service.domain.hosts import CallId
 from runtime_service.domain.journal import (
+    ApprovalRecorded,
     TurnEnd,
     TurnEnded,
     TurnGiven,
@@ -108,8 +109,7 @@ class Append:
 
     hold: Hold
     records: Sequence[tuple[str, What]]
-    # Words of others that these records copy.
-    copied_approvals: tuple[str, ...] = ()
+    # Words of others that these records copy, beside what they say of approvals.
     copied_results: tuple[CallId, ...] = ()
     copied_resolutions: tuple[CallId, ...] = ()
     # Approvals whose call has its result, and what came of it: shown to whoever approved. Empty: it never ran.
@@ -125,16 +125,23 @@ class Append:
     def needs(self) -> Needs:
         return Needs(
             turns=(self.hold.turn_id,),
-            approvals=(*self.copied_approvals, *self.closed, *filter(None, [self.uses])),
+            approvals=(*self._recorded, *self.closed, *filter(None, [self.uses])),
             calls=(*self.copied_results, *self.copied_resolutions),
         )
+
+    @property
+    def _recorded(self) -> dict[str, ApprovalState]:
+        """How these records say that approvals stand."""
+        return {what.approval_id: what.state for _, what in self.records if isinstance(what, ApprovalRecorded)}
 
     def run(self, ledger: Ledger) -> Turn:
         turn = ledger.held(self.hold)
         if self.uses:
             ledger.use_yes(self.uses)
-        for approval_id in self.copied_approvals:
-            if (approval := ledger.approvals.get(approval_id)) is not None:
+        for approval_id, state in self._recorded.items():
+            approval = ledger.approvals.get(approval_id)
+            # A yes that fell meanwhile is another word, which has yet to be copied.
+            if approval is not None and approval.state is state:
                 ledger.approvals.put(approval_id, replace(approval, to_copy=False))
         for call_id in self.copied_results:
             if (call := ledger.calls.get(call_id)) is not None:
