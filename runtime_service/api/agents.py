@@ -11,7 +11,7 @@ from runtime_service.api import from_proto, seeing, to_proto
 from runtime_service.api.checks import Fields
 from runtime_service.api.lookups import Registry
 from runtime_service.api.requests import repeatable
-from runtime_service.domain.agents import AgentSpec, AgentTool, HostedLoop, circle
+from runtime_service.domain.agents import AgentSpec, AgentTool, DelegateTool, HostedLoop, circle
 from runtime_service.engine.models import PRICE_UNKNOWN, Models
 from runtime_service.engine.toolbox import agents_below
 from service_kit.identity import current_caller
@@ -61,6 +61,8 @@ class AgentService(agents_pb2_grpc.AgentServiceServicer):
 
     async def _check_circle(self, tenant: str, spec: AgentSpec, fields: Fields) -> None:
         """Refuse an agent that would come to use itself, by the newest version of each on the way."""
-        if way := circle(spec, await agents_below(self._registry, tenant, spec)):
-            uses = [place for place, use in enumerate(spec.tools) if use == AgentTool(way[1])]
-            fields.refuse(f"spec.tools[{uses[0]}].agent", f"This closes a circle of agents: {' -> '.join(way)}.")
+        way = circle(spec, await agents_below(self._registry, tenant, spec))
+        for place, use in enumerate(spec.tools):
+            if way and isinstance(use, AgentTool | DelegateTool) and use.name == way[1]:
+                kind = "agent" if isinstance(use, AgentTool) else "delegate"
+                fields.refuse(f"spec.tools[{place}].{kind}", f"This closes a circle of agents: {' -> '.join(way)}.")

@@ -48,6 +48,17 @@ async def test_a_circle_of_agents_is_refused_by_name(
     assert len(await listed(service)) == before
 
 
+async def test_a_circle_through_a_delegate_is_refused_as_well(service: Service) -> None:
+    """A delegate is an agent as a tool (A3): whichever of those on the way is one."""
+    await service.agent("a", DONE, delegates=["b"])
+
+    with pytest.raises(TutelageError) as raised:
+        await service.agent("b", DONE, tools=["look"], delegates=["a"])
+
+    assert raised.value.fields == (("spec.tools[1].delegate", "This closes a circle of agents: b -> a -> b."),)
+    assert [agent.spec.name for agent in await listed(service)] == ["a"]
+
+
 async def test_of_two_that_close_a_circle_at_once_one_is_refused(service: Service) -> None:
     """Whichever comes second."""
     puts = [service.agent("a", DONE, agents=["b"]), service.agent("b", DONE, agents=["a"])]
