@@ -118,7 +118,7 @@ class Elsewhere:
                 return await future
         finally:
             del self._reads[call.call_id]
-            await asyncio.shield(self._forget(call.call_id))
+            await self._forget(call.call_id)
 
     async def _forget(self, call_id: CallId) -> None:
         """Remove a read. Where its host was not done with it, it is told so once the row is gone."""
