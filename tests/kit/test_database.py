@@ -281,12 +281,16 @@ async def test_cancelled_readers_give_their_connections_back(db: Database) -> No
 
     long = text("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 300000) SELECT count(*) FROM n")
 
-    async def read_long() -> None:
-        await db.read(lambda connection: connection.execute(long).close())
+    loop, begun = asyncio.get_running_loop(), asyncio.Event()
+
+    def read_long(connection: Connection) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        connection.execute(long).close()
 
     for _ in range(4):
-        readers = [asyncio.ensure_future(read_long()) for _ in range(5)]
-        await asyncio.sleep(0.01)
+        begun.clear()
+        readers = [asyncio.ensure_future(db.read(read_long)) for _ in range(5)]
+        await begun.wait()
         for reader in readers:
             reader.cancel()
         await asyncio.gather(*readers, return_exceptions=True)

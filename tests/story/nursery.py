@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from examples.nursery.stage import DEADLINE_SECONDS, Person, Stage
@@ -32,6 +35,35 @@ from tutelage.teaching.v1.instructions_pb2 import (
     RetireInstructionRequest,
     RollBackInstructionsRequest,
 )
+
+STORY = Path(__file__).parents[2] / "clients/python/examples/nursery/story.py"
+SECONDS = 100
+
+
+async def tell_story(folder: Path, **settings: str) -> tuple[int, str]:
+    """Tell the nursery story on a data folder, as `make run YES=1` does; return its exit code and what it said."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("TUTELAGE_")}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(STORY),
+        "--yes",
+        "--data-dir",
+        str(folder),
+        env=clean | settings,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        async with asyncio.timeout(SECONDS):
+            said, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode is not None
+    return process.returncode, said.decode()
+
 
 HEADING = "What people have told you since you were written. Where two of these disagree, the later one holds."
 # What a person says of a tag with the Latin name alone.

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import sqlite3
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, closing
@@ -29,10 +26,8 @@ from tutelage.teaching.v1.instructions_pb2 import (
 from tutelage.teaching.v1.tasks_pb2 import ExplainTaskRequest, ListTasksRequest
 from tutelage.token import make_token, signing_key
 
-from tests.story.nursery import set_hash, sha256, text_of
+from tests.story.nursery import set_hash, sha256, tell_story, text_of
 
-STORY = Path(__file__).parents[2] / "clients" / "python" / "examples" / "nursery" / "story.py"
-SECONDS = 100
 LATIN = "Lavandula angustifolia"
 GUIDANCE = "Put the common name first, the Latin name after it in brackets."
 
@@ -63,26 +58,7 @@ class Left:
 @pytest.fixture(scope="module")
 async def left(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Left]:
     folder = tmp_path_factory.mktemp("story")
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("TUTELAGE_")}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        str(STORY),
-        "--yes",
-        "--data-dir",
-        str(folder),
-        env=clean,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    try:
-        async with asyncio.timeout(SECONDS):
-            said, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert process.returncode is not None
+    code, said = await tell_story(folder)
     token = make_token(signing_key(folder), sub="hale", kind="person", roles=["supervises", "teaches"])
     async with AsyncExitStack() as cleanup:
         addresses = []
@@ -92,7 +68,7 @@ async def left(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Left]:
             addresses.append(started.address)
         teaching = await cleanup.enter_async_context(connect_teaching(addresses[0], token))
         runtime = await cleanup.enter_async_context(connect(addresses[1], token))
-        yield Left(folder, process.returncode, said.decode(), runtime, teaching)
+        yield Left(folder, code, said, runtime, teaching)
 
 
 async def test_it_comes_out_as_told(left: Left) -> None:
